@@ -1,0 +1,56 @@
+"""The knobs that are not flags: each once, with type, default, environment name and meaning.
+
+This is the only reader of the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.errors import SettingError
+
+ISA_LEVELS = ("baseline", "avx2", "avx_vnni", "avx512", "neon")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Values in force. `from_environment` is how programs get them; tests build their own."""
+
+    models_dir: Path  # OCTAVO_MODELS: where downloaded models are kept
+    cache_dir: Path  # OCTAVO_CACHE: measurements and other things that can be made again
+    isa: str  # OCTAVO_ISA: highest instruction-set level to use; "" = the processor's best
+    threads: int  # OCTAVO_THREADS: worker threads; 0 = one per physical core
+    offline: bool  # OCTAVO_OFFLINE: never reach for the network
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """Read the environment.
+
+        Raises:
+            SettingError: a variable has a value outside its range.
+        """
+        data = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        return cls(
+            models_dir=Path(os.environ.get("OCTAVO_MODELS", data / "octavo" / "models")),
+            cache_dir=Path(os.environ.get("OCTAVO_CACHE", cache / "octavo")),
+            isa=_choice("OCTAVO_ISA", ISA_LEVELS),
+            threads=_whole_number("OCTAVO_THREADS", 0, 1024),
+            offline=_whole_number("OCTAVO_OFFLINE", 0, 1) == 1,
+        )
+
+
+def _choice(name: str, allowed: tuple[str, ...]) -> str:
+    value = os.environ.get(name, "")
+    if value and value not in allowed:
+        raise SettingError(f"{name} is {value!r}", f"Use one of: {', '.join(allowed)}.")
+    return value
+
+
+def _whole_number(name: str, low: int, high: int) -> int:
+    text = os.environ.get(name, "") or str(low)
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise SettingError(f"{name} is {text!r}", f"Use a whole number from {low} to {high}.")
+    return int(text)
