@@ -1,0 +1,1 @@
+"""GGUF files: bytes on disk, read with care and written whole."""
