@@ -1,0 +1,38 @@
+"""The storage of one layer's cache: bytes with a format, in the memory of one back end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.kv.state import AttentionSpec, RecurrentSpec
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionLayer:
+    """Pages of keys and values of one layer, shared by all sequences.
+
+    `data` is uint8 (pages, page bytes): first all key heads, then all value heads, each head laid
+    out by the format (`kv/formats/<format>.py`). `spec` says the shapes.
+    """
+
+    spec: AttentionSpec
+    format: str
+    data: NDArray[np.uint8]
+    backend: ModuleType
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentLayer:
+    """Recurrent states of one layer: a slot is one sequence's state, or a snapshot of it."""
+
+    spec: RecurrentSpec
+    conv: NDArray[np.float32]  # (slots, kernel - 1, channels)
+    state: NDArray[np.float32]  # (slots, value heads, key dim, value dim)
+    backend: ModuleType
+
+
+CacheLayer = AttentionLayer | RecurrentLayer
