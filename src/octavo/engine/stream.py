@@ -1,0 +1,101 @@
+"""The caller's end of a request: tokens come out, `cancel` goes in.
+
+The engine thread holds only the `Mailbox`; so when the last reference to a `Stream` goes, the
+request is cancelled by itself.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from octavo.errors import OctavoError
+from octavo.types import FinishReason, Token, Usage
+
+
+class Mailbox:
+    """What engine thread and caller share. `post` and `end` are the engine's, the rest anyone's."""
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Token | None] = queue.SimpleQueue()  # None: the end
+        self.cancelled = threading.Event()
+        self.finish: FinishReason | None = None
+        self.error: OctavoError | None = None
+        self.usage = Usage()
+        self.wake: Callable[[], None] | None = None  # called after every event
+
+    def post(self, token: Token) -> None:
+        self.events.put(token)
+        if self.wake is not None:
+            self.wake()
+
+    def end(self, finish: FinishReason, usage: Usage, error: OctavoError | None = None) -> None:
+        """Close the stream; a second call does nothing."""
+        if self.finish is None:
+            self.usage, self.error, self.finish = usage, error, finish
+            self.events.put(None)
+            if self.wake is not None:
+                self.wake()
+
+
+class Stream(Iterator[Token]):
+    """Iterates over the tokens of one request, the stop token not among them.
+
+    Ends when the request has ended; `finish_reason`, `usage` and `stop_id` are final from then
+    on. Dropping it, leaving its `with` block or `cancel` ends the request within one step.
+    Safe to use from any one thread; `cancel` from all.
+    """
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._ended = False
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """None while the request runs; else stop, length, cancelled or error."""
+        return self._mailbox.finish
+
+    @property
+    def usage(self) -> Usage:
+        """Counts and times; all zero until the request has ended."""
+        return self._mailbox.usage
+
+    def __next__(self) -> Token:
+        """The next token; waits for it.
+
+        Raises:
+            OctavoError: the request failed.
+        """
+        if self._ended:
+            raise StopIteration
+        token = self._mailbox.events.get()
+        if token is not None:
+            return token
+        self._ended = True
+        if self._mailbox.error is not None:
+            raise self._mailbox.error
+        raise StopIteration
+
+    def ids(self) -> list[int]:
+        """Wait for the end; the ids that were still to come."""
+        return [token.id for token in self]
+
+    def cancel(self) -> None:
+        """Ask the engine to end the request; tokens already made can still be read."""
+        self._mailbox.cancelled.set()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    def __del__(self) -> None:
+        self._mailbox.cancelled.set()
