@@ -8,6 +8,7 @@
     ├── SettingError          an option, setting or wish has a wrong value
     ├── RequestError          a prompt, message or parameter of a request is wrong
     │   ├── ContextFullError  more tokens than the context holds
+    │   │   └── CacheFullError    other sequences hold the cache's memory
     │   └── TemplateError     the chat template refused the messages
     ├── MemoryPlanError       the plan does not fit; says the numbers
     └── CancelledError        the request was cancelled
@@ -72,6 +73,12 @@ class RequestError(OctavoError):
 
 class ContextFullError(RequestError):
     """The prompt, or prompt and answer, exceed the context."""
+
+
+class CacheFullError(ContextFullError):
+    """The context would hold the tokens, but running sequences hold the cache's memory."""
+
+    status = 503
 
 
 class TemplateError(RequestError):

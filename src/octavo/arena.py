@@ -1,0 +1,37 @@
+"""Big zeroed memory: anonymous, aligned to memory pages, in huge pages where the system has them.
+
+Weights and caches live in it. Huge pages (2 MiB) cost the processor 512 times fewer address
+translations, which matters for memory that is streamed once a token.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+_HUGE_BYTES = 2 << 20
+_HUGE_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux only
+
+
+def allocate(n_bytes: int) -> NDArray[np.uint8]:
+    """`n_bytes` zeros, (n_bytes,) uint8, freed with the last array that looks into them.
+
+    Memory that is never written takes no room in RAM.
+
+    Raises:
+        MemoryError: the system refuses that much.
+    """
+    if n_bytes == 0:
+        return np.zeros(0, np.uint8)
+    try:
+        region = mmap.mmap(-1, n_bytes)
+    except OSError as error:
+        raise MemoryError(f"the system refused {n_bytes} bytes of memory") from error
+    if _HUGE_ADVICE is not None and n_bytes >= _HUGE_BYTES:
+        try:
+            region.madvise(_HUGE_ADVICE)
+        except OSError:
+            pass  # a kernel built without huge pages; the memory works all the same
+    return np.frombuffer(region, np.uint8)
