@@ -1,0 +1,156 @@
+"""Flags that several commands share, each once, with the names that llama.cpp gave them.
+
+A parameter typed with a dataclass from here stands for one flag a field (`cli/_expand.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from octavo.errors import SettingError
+from octavo.types import GrammarSpec, SamplingParams
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Alias, path or repository of the model.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@dataclass
+class LoadFlags:
+    """How the model is loaded: the wishes that the plan gets."""
+
+    threads: Annotated[
+        int | None,
+        typer.Option("-t", "--threads", min=1, help="Worker threads.  [default: physical cores]"),
+    ] = None
+    context: Annotated[
+        int | None,
+        typer.Option(
+            "-c", "--ctx-size", min=1, help="Context in tokens.  [default: what fits, up to 8192]"
+        ),
+    ] = None
+    batch: Annotated[
+        int | None,
+        typer.Option("-b", "--batch-size", min=1, help="Most prompt tokens of one step."),
+    ] = None
+    cache_format: Annotated[
+        str | None, typer.Option("--cache-format", help="Format of the cache: f16 or q8_0.")
+    ] = None
+    speculate: Annotated[
+        str | None,
+        typer.Option("--speculate", help="Draft with the file's own head (mtp), look-up or off."),
+    ] = None
+
+    def wishes(self) -> dict[str, Any]:
+        """The flags that were given, by the names that `octavo.load` knows."""
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: value for name, value in given if value is not None}
+
+
+def _option(name: str, text: str, *more: str) -> Any:
+    return typer.Option(name, *more, help=text)
+
+
+_Schema = typer.Option(
+    "--json-schema", exists=True, dir_okay=False, help="File: the answer matches this JSON schema."
+)
+
+
+@dataclass
+class SamplingFlags:
+    """How the next token is chosen. The defaults are those of `SamplingParams`."""
+
+    max_tokens: Annotated[
+        int, typer.Option("-n", "--predict", help="Most tokens to generate; -1: no limit.")
+    ] = SamplingParams.max_tokens
+    temperature: Annotated[float, _option("--temp", "Randomness; 0: always the likeliest.")] = (
+        SamplingParams.temperature
+    )
+    top_k: Annotated[int, _option("--top-k", "Keep the k likeliest; 0: all.")] = (
+        SamplingParams.top_k
+    )
+    top_p: Annotated[float, _option("--top-p", "Keep the likeliest that reach p; 1: all.")] = (
+        SamplingParams.top_p
+    )
+    min_p: Annotated[
+        float, _option("--min-p", "Keep those p times as likely as the likeliest; 0: all.")
+    ] = SamplingParams.min_p
+    typical_p: Annotated[
+        float, _option("--typical", "Keep the most typical that reach p; 1: all.")
+    ] = SamplingParams.typical_p
+    repeat_penalty: Annotated[float, _option("--repeat-penalty", "Of repeated tokens; 1: off.")] = (
+        SamplingParams.repeat_penalty
+    )
+    repeat_last_n: Annotated[
+        int, _option("--repeat-last-n", "Tokens that penalties look back; -1: all.")
+    ] = SamplingParams.repeat_last_n
+    presence_penalty: Annotated[
+        float, _option("--presence-penalty", "Once for a token that occurred.")
+    ] = SamplingParams.presence_penalty
+    frequency_penalty: Annotated[
+        float, _option("--frequency-penalty", "For each time a token occurred.")
+    ] = SamplingParams.frequency_penalty
+    dry_multiplier: Annotated[
+        float, _option("--dry-multiplier", "Strength against repeated sequences; 0: off.")
+    ] = SamplingParams.dry_multiplier
+    dry_base: Annotated[
+        float, _option("--dry-base", "Growth of it for each further repeated token.")
+    ] = SamplingParams.dry_base
+    dry_allowed_length: Annotated[
+        int, _option("--dry-allowed-length", "Repeats up to this length are free.")
+    ] = SamplingParams.dry_allowed_length
+    dry_last_n: Annotated[
+        int, _option("--dry-penalty-last-n", "Tokens that DRY looks back; -1: all.")
+    ] = SamplingParams.dry_last_n
+    seed: Annotated[
+        int | None, typer.Option("-s", "--seed", help="Same seed, same answer.")
+    ] = None
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on where the model would stop.")
+    ] = False
+    json_schema: Annotated[Path | None, _Schema] = None
+
+    def params(self) -> SamplingParams:
+        """As the engine takes them.
+
+        Raises:
+            RequestError: a value is outside its range.
+        """
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        schema = own.pop("json_schema")
+        text = schema.read_text(encoding="utf-8") if schema else ""
+        grammar = GrammarSpec("json_schema", text) if schema else None
+        return SamplingParams(**own, grammar=grammar)
+
+
+@dataclass
+class ThinkingFlags:
+    """Whether and how long the model thinks before it answers."""
+
+    think: Annotated[
+        bool | None,
+        typer.Option(
+            "--think/--no-think", help="Thinking on or off.  [default: as the model does]"
+        ),
+    ] = None
+    think_budget: Annotated[
+        int | None,
+        typer.Option("--think-budget", min=0, help="Most tokens of thinking; then it answers."),
+    ] = None
+
+
+def whole_numbers(flag: str, text: str, low: int = 0) -> list[int]:
+    """The numbers of a list like "512,2048".
+
+    Raises:
+        SettingError: something else stands there.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= low for part in parts):
+        raise SettingError(f"{flag} is {text!r}", f"Use whole numbers from {low}: 512,2048.")
+    return [int(part) for part in parts]

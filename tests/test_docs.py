@@ -1,0 +1,99 @@
+"""The documentation says what is there: links, commands, help texts, both READMEs alike.
+
+Run as a program (`python tests/test_docs.py`) it writes docs/cli.md again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+CLI_PAGE = ROOT / "docs" / "cli.md"
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+COMMAND = re.compile(r"^\| `octavo (\w+)", re.MULTILINE)
+
+
+def command_names() -> list[str]:
+    return sorted(
+        p.stem for p in (ROOT / "src/octavo/cli").glob("*.py") if not p.stem.startswith("_")
+    )
+
+
+def help_text(*command: str) -> str:
+    """What `octavo COMMAND --help` prints on a terminal of 100 columns."""
+    environment = os.environ | {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "octavo", *command, "--help"],
+        capture_output=True, text=True, encoding="utf-8", env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+
+
+def cli_page() -> str:
+    blocks = ["# The command line", "Written by `python tests/test_docs.py` from `--help`.", fenced()]
+    for name in command_names():
+        blocks += [f"## octavo {name}", fenced(name)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def fenced(*command: str) -> str:
+    return f"```text\n{help_text(*command)}\n```"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_eight_hops_are_there() -> None:
+    text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (.*?) \|", text, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 9))
+    for number, cell in rows:
+        # Hop 1 is the server, which is planned; the page must not claim more.
+        assert LINK.search(cell) or (number == "1" and "planned" in cell)
+    assert not (ROOT / "src/octavo/server").exists(), "the server is here: give hop 1 its link"
+
+
+def test_cli_page_is_fresh() -> None:
+    page = CLI_PAGE.read_text(encoding="utf-8")
+    assert page == cli_page(), "run: python tests/test_docs.py"
+
+
+def test_readmes_agree() -> None:
+    english, chinese = ((ROOT / n).read_text(encoding="utf-8") for n in README_NAMES)
+    assert COMMAND.findall(english) == COMMAND.findall(chinese)
+    assert sorted(COMMAND.findall(english)) == command_names()
+    assert english.count("\n## ") == chinese.count("\n## ")
+    assert code_blocks(english) == code_blocks(chinese)
+
+
+README_NAMES = ("README.md", "README.zh-CN.md")
+
+
+def code_blocks(text: str) -> list[str]:
+    """Indented commands and fenced code, in order."""
+    return re.findall(r"^    \S.*$|^```.*?^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_readme_python_uses_public_names() -> None:
+    import octavo
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    used = set(re.findall(r"\boctavo\.(\w+)\(", text))
+    assert used
+    assert used <= set(octavo.__all__)
+
+
+if __name__ == "__main__":
+    CLI_PAGE.write_text(cli_page(), encoding="utf-8")
