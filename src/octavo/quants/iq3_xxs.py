@@ -1,0 +1,59 @@
+"""iq3_xxs: 256 weights in 8 groups of 32. w = d / 4 * (2 s + 1) * sign * point, s in 0..15.
+
+Bytes: half-precision d, 64 numbers of points (4 weights each), then a 32-bit word for each group:
+four 7-bit sign numbers (8 weights each), lowest first, and s on top.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octavo.quants._blocks import (
+    Bytes,
+    Floats,
+    IntegerForm,
+    expand,
+    half_bytes,
+    identity,
+    random_bytes,
+    random_scale,
+    read_half,
+    rms,
+)
+from octavo.quants._codebook import fit_codebook, take_signs
+from octavo.quants._grids import grid, sign_table
+
+name, ggml_id, block_elements, block_bytes = identity(__name__)
+group_elements = 32
+
+_RANDOM_RMS = rms(2 * np.arange(16) + 1) / 4 * rms(grid(name))
+
+
+def integer_form(data: Bytes) -> IntegerForm:
+    word = data[:, 66:].view("<u4")  # (n, 8)
+    signs = sign_table()[word[..., None] >> np.array([0, 7, 14, 21], np.uint32) & np.uint32(127)]
+    q = grid(name)[data[:, 2:66]].reshape(signs.shape) * signs  # (n, 8, 4, 8)
+    level = (word >> np.uint32(28)).astype(np.float32)
+    scale = read_half(data, 0) * (2 * level + 1) / np.float32(4)
+    return IntegerForm(q.reshape(len(data), -1).astype(np.int16), scale, None)
+
+
+def unpack(data: Bytes) -> Floats:
+    return expand(integer_form(data))
+
+
+def pack(values: Floats) -> Bytes:
+    signs, x = take_signs(values, even=True)
+    points = grid(name)[None].astype(np.float32)
+    fit = fit_codebook(x.reshape(len(values), 8, 8, 4), points, 1 / 4, 15)
+    word = fit.level.astype("<u4") << np.uint32(28)
+    for i in range(4):
+        word |= (signs[:, i::4] & np.uint8(127)).astype("<u4") << np.uint32(7 * i)
+    fields = [half_bytes(fit.d), fit.point.astype(np.uint8), word.view(np.uint8)]
+    return np.concatenate(fields, axis=1)
+
+
+def random_blocks(n_blocks: int, rng: np.random.Generator, std: float) -> Bytes:
+    data = random_bytes(n_blocks, block_bytes, rng)
+    data[:, 0:2] = half_bytes(random_scale(n_blocks, rng, std / _RANDOM_RMS))
+    return data
