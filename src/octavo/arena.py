@@ -6,6 +6,7 @@ translations, which matters for memory that is streamed once a token.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 
 import numpy as np
@@ -30,8 +31,6 @@ def allocate(n_bytes: int) -> NDArray[np.uint8]:
     except OSError as error:
         raise MemoryError(f"the system refused {n_bytes} bytes of memory") from error
     if _HUGE_ADVICE is not None and n_bytes >= _HUGE_BYTES:
-        try:
+        with contextlib.suppress(OSError):  # a kernel without huge pages: it works all the same
             region.madvise(_HUGE_ADVICE)
-        except OSError:
-            pass  # a kernel built without huge pages; the memory works all the same
     return np.frombuffer(region, np.uint8)

@@ -34,7 +34,7 @@ class Cache:
 
     `layers[i]` belongs to `specs[i]`. Everything is allocated here, zeroed, and never grows.
     `context` is the most tokens a timeline may hold; None: as many as the pages do.
-    `reclaim` is called when pages or slots run out: it gives some back, or returns False.
+    `reclaim_pages` and `reclaim_slots` are called when those run out: give some back, or say False.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class Cache:
         self.recurrent = tuple(x for x in self.layers if isinstance(x, RecurrentLayer))
         self.pages = Pool(n_pages, first=NULL_PAGE + 1)
         self.slots = Pool(n_slots if self.recurrent else 0)
-        self.reclaim: Callable[[], bool] = lambda: False
+        self.reclaim_pages: Callable[[], bool] = lambda: False
+        self.reclaim_slots: Callable[[], bool] = lambda: False
+        self.snapshot_slots: set[int] = set()
 
     @property
     def n_bytes(self) -> int:
@@ -90,7 +92,7 @@ class Cache:
             CacheFullError: running sequences hold every slot.
         """
         while not self.slots.n_free:
-            if not self.reclaim():
+            if not self.reclaim_slots():
                 raise CacheFullError(
                     "No recurrent state is free: running sequences hold all of them",
                     "Wait until one ends, or plan for more sequences.",
@@ -100,6 +102,8 @@ class Cache:
     def free_slot(self, slot: int) -> None:
         """Give up one ownership of a slot."""
         self.slots.free((slot,))
+        if not self.slots.is_held(slot):
+            self.snapshot_slots.discard(slot)
 
     def copy_slot(self, source: int, target: int) -> None:
         for layer in self.recurrent:
@@ -117,7 +121,7 @@ class Cache:
             CacheFullError: running sequences hold too many.
         """
         while self.pages.n_free < n:
-            if not self.reclaim():
+            if not self.reclaim_pages():
                 raise CacheFullError(
                     f"{n} more cache pages of {PAGE_TOKENS} tokens are needed, "
                     f"{self.pages.n_free} are free: running sequences hold the rest",
@@ -227,11 +231,13 @@ class Timeline:
             twin = self.cache.open()
         except CacheFullError:
             self.cache.pages.free(pages)
-            self.cache.slots.free(held)
+            for slot in held:
+                self.cache.free_slot(slot)
             raise
         if source >= 0:
             self.cache.copy_slot(source, twin.slot)
-            self.cache.slots.free(held[len(snapshots) :])
+            for slot in held[len(snapshots) :]:
+                self.cache.free_slot(slot)
         twin.pages, twin.snapshots, twin.n_tokens = pages, snapshots, n
         twin._ids = ids if n else twin._ids
         return twin
@@ -243,12 +249,14 @@ class Timeline:
             self.cache.free_slot(slot)
         else:
             self.snapshots[n] = slot
+            self.cache.snapshot_slots.add(slot)
 
     def drop_snapshot(self, n: int) -> None:
         self.cache.free_slot(self.snapshots.pop(n))
 
     def park(self) -> None:
         """Stop running: the current state becomes a snapshot. To run again: `fork`."""
+        self._cut(self.n_tokens)
         if self.slot < 0:
             return
         if self.n_tokens:
@@ -260,9 +268,9 @@ class Timeline:
     def close(self) -> None:
         """Give everything back. Closing again does nothing."""
         self.cache.pages.free(self.pages)
-        self.cache.slots.free(self.snapshots.values())
-        if self.slot >= 0:
-            self.cache.free_slot(self.slot)
+        for slot in (*self.snapshots.values(), self.slot):
+            if slot >= 0:
+                self.cache.free_slot(slot)
         self.pages, self.snapshots, self.slot, self.n_tokens = [], {}, -1, 0
 
     def _cut(self, n: int) -> None:

@@ -41,3 +41,6 @@ class Pool:
 
     def is_shared(self, place: int) -> bool:
         return bool(self._counts[place] > 1)
+
+    def is_held(self, place: int) -> bool:
+        return bool(self._counts[place] > 0)

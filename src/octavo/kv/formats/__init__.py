@@ -1,7 +1,8 @@
 """Cache formats, one a file; the stem is the format's name.
 
 A format says how 64 positions of one layer lie in a page: first the key blocks, head by head,
-then the value blocks. Each module has `page_bytes`, `write` and `read`, here in NumPy; `csrc/kv/<stem>.h` reads and writes the same bytes.
+then the value blocks. Each module has `page_bytes`, `write` and `read`, here in NumPy;
+`csrc/kv/<stem>.h` reads and writes the same bytes.
 """
 
 from __future__ import annotations

@@ -68,9 +68,9 @@ def quantise(x: Floats) -> tuple[Halves, Int8s]:
         largest = np.abs(part).max(axis=-1, initial=0)
         with np.errstate(over="ignore", divide="ignore"):
             scale = (largest / np.float32(127)).astype(np.float16)
-            inverse = np.where(scale == 0, np.float32(0), 1 / scale.astype(np.float32))
+            inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale.astype(np.float32))
         scales[..., group] = scale
-        rounded = np.rint(part * inverse[..., None].astype(np.float32))
+        rounded = np.rint(part * inverse[..., None])
         numbers[..., dims] = np.clip(rounded, -127, 127).astype(np.int8)
     return scales, numbers
 
@@ -85,7 +85,7 @@ def _block_bytes(n_dims: int) -> int:
 
 
 def _views(layer: AttentionLayer, page: int) -> tuple[NDArray[np.uint8], Halves, Int8s]:
-    """Of a page, in place: key blocks (K, bytes), value scales (K, 64, groups), values (K, 64, dv)."""
+    """Key blocks (K, bytes), value scales (K, 64, groups) and values (K, 64, dv), in place."""
     spec = layer.spec
     data = layer.data[page]
     n_key_bytes = spec.n_kv_heads * _block_bytes(spec.key_dim)

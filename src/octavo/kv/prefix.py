@@ -1,0 +1,222 @@
+"""Finished sequences, kept so that the next request need not compute the same tokens again.
+
+Kept timelines are parked: their pages and recurrent snapshots stay in the cache under one byte
+budget, and go, least recently used first, when running sequences need the room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from octavo.kv.cache import Cache, Ids, Timeline
+
+
+class Reuse(NamedTuple):
+    """What was found for a prompt. `timeline` runs and holds the first `n_reused` tokens of it.
+
+    `reason` says, for the log, where reuse ended and why.
+    """
+
+    timeline: Timeline
+    n_reused: int
+    reason: str
+
+
+class PrefixStore:
+    """The kept timelines of one cache.
+
+    At most `budget_bytes` are held: the pages of kept timelines (each page once) and all
+    snapshots, those of running timelines included. At most `n_snapshots` of the cache's slots
+    hold snapshots; the others are left to running sequences.
+    """
+
+    def __init__(self, cache: Cache, budget_bytes: int, n_snapshots: int) -> None:
+        self._cache = cache
+        self._budget_bytes = budget_bytes
+        self._n_snapshots = n_snapshots
+        self._kept: list[Timeline] = []  # least recently used first
+        self._running: list[Timeline] = []
+        self._page_owners: Counter[int] = Counter()  # page -> kept timelines that hold it
+        cache.reclaim_pages = self._evict_oldest
+        cache.reclaim_slots = self._drop_snapshot
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that count against the budget now."""
+        n_snapshots = len(self._cache.snapshot_slots)
+        return (
+            len(self._page_owners) * self._cache.page_bytes + n_snapshots * self._cache.slot_bytes
+        )
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Timeline]:
+        """Kept timelines, least recently used first."""
+        return iter(tuple(self._kept))
+
+    def find(self, ids: Ids) -> Reuse:
+        """A running timeline with the longest reusable prefix of `ids` (n,), n >= 1.
+
+        Looks at kept timelines and at those that run now. The last token of `ids` is never
+        reused: a step has to compute its logits. The timeline comes back through `keep`.
+
+        Raises:
+            CacheFullError: running sequences hold every recurrent slot.
+        """
+        self._running = [t for t in self._running if t.n_tokens]  # others were closed
+        wanted = ids[:-1]
+        best, n_common, n_reused = None, 0, 0
+        for timeline in (*self._running, *self._kept):
+            common = _common(timeline.ids, wanted)
+            reachable = timeline.reachable(common)
+            if (reachable, common) >= (n_reused, n_common):
+                best, n_common, n_reused = timeline, common, reachable
+        reason = _reason(best, n_common, n_reused, len(wanted))
+        if best is None or n_reused == 0:
+            timeline = self._cache.open()
+        else:
+            self._touch(best)
+            timeline = best.fork(n_reused)
+        self._running.append(timeline)
+        return Reuse(timeline, n_reused, reason)
+
+    def snapshot(self, timeline: Timeline) -> None:
+        """Keep a copy of the running timeline's state, for later requests to go back to.
+
+        Without recurrent layers every position can be gone back to, and nothing happens. Where
+        the budget holds no more, the least useful snapshot goes.
+        """
+        cache, n = self._cache, timeline.n_tokens
+        if timeline.slot < 0 or n == 0 or n in timeline.snapshots:
+            return
+        if self._make_room(timeline) and cache.slots.n_free:
+            slot = cache.take_slot()
+            cache.copy_slot(timeline.slot, slot)
+            timeline.keep(n, slot)
+
+    def keep(self, timeline: Timeline) -> None:
+        """Take over a timeline that has ended (or was restored): parked, or closed if useless."""
+        self._running = [t for t in self._running if t is not timeline]
+        timeline.park()
+        for kept in self:
+            n_common = _common(kept.ids, timeline.ids)
+            if n_common == timeline.n_tokens:  # nothing new
+                _give_snapshots(timeline, kept)
+                timeline.close()
+                self._touch(kept)
+                return self._shrink()
+            if n_common == kept.n_tokens:
+                _give_snapshots(kept, timeline)
+                self._close(kept)
+        self._kept.append(timeline)
+        self._page_owners.update(timeline.pages)
+        self._shrink()
+
+    def clear(self) -> None:
+        """Close all kept timelines."""
+        for timeline in self:
+            self._close(timeline)
+
+    def _touch(self, timeline: Timeline) -> None:
+        if timeline in self._kept:
+            self._kept.remove(timeline)
+            self._kept.append(timeline)
+
+    def _shrink(self) -> None:
+        """Bring everything back under the budget."""
+        while len(self._cache.snapshot_slots) > self._n_snapshots and self._drop_snapshot():
+            pass
+        for timeline in self:
+            if timeline.reachable(timeline.n_tokens) == 0:
+                self._close(timeline)
+        while self.n_bytes > self._budget_bytes and self._evict_oldest():
+            pass
+
+    def _make_room(self, timeline: Timeline) -> bool:
+        """Make room for one snapshot of `timeline`."""
+        if timeline not in self._running:
+            self._running.append(timeline)
+        cache = self._cache
+        while len(cache.snapshot_slots) >= self._n_snapshots:
+            if not self._drop_snapshot():
+                return False
+        while self.n_bytes + cache.slot_bytes > self._budget_bytes:
+            if not (self._evict_oldest() or self._drop_snapshot()):
+                return False
+        return True
+
+    def _evict_oldest(self) -> bool:
+        if not self._kept:
+            return False
+        self._close(self._kept[0])
+        return True
+
+    def _close(self, timeline: Timeline) -> None:
+        self._kept.remove(timeline)
+        self._page_owners.subtract(timeline.pages)
+        self._page_owners = +self._page_owners  # without those that count 0
+        timeline.close()
+
+    def _drop_snapshot(self) -> bool:
+        """Drop a snapshot of the timeline that has most, of equals the least recently used.
+
+        So one long conversation cannot crowd out the others. False: there is none.
+        """
+        owner = max((*self._kept, *self._running), key=lambda t: len(t.snapshots), default=None)
+        if owner is None or not owner.snapshots:
+            return False
+        n = _least_useful(owner)
+        slot = owner.snapshots[n]
+        for timeline in (*self._kept, *self._running):  # forks share it
+            if timeline.snapshots.get(n) == slot:
+                timeline.drop_snapshot(n)
+                if timeline in self._kept and not timeline.snapshots:
+                    self._close(timeline)
+        return True
+
+
+def _common(a: Ids, b: Ids) -> int:
+    """Length of the common prefix."""
+    n = min(len(a), len(b))
+    differ = a[:n] != b[:n]
+    return int(differ.argmax()) if differ.any() else n
+
+
+def _least_useful(timeline: Timeline) -> int:
+    """The snapshot whose loss costs least: the one shortest after its predecessor.
+
+    The newest stays as long as there are others: the next turn starts from it.
+    """
+    places = sorted(timeline.snapshots)
+    if len(places) == 1:
+        return places[0]
+    gaps = np.diff(places[:-1], prepend=0)
+    return places[int(gaps.argmin())]
+
+
+def _give_snapshots(giver: Timeline, taker: Timeline) -> None:
+    """Snapshots of the same tokens that the taker lacks become its own too."""
+    for n, slot in giver.snapshots.items():
+        if n not in taker.snapshots and n <= taker.n_tokens:
+            taker.cache.slots.share((slot,))
+            taker.keep(n, slot)
+
+
+def _reason(best: Timeline | None, n_common: int, n_reused: int, n_wanted: int) -> str:
+    if n_wanted == 0:
+        return "a prompt of one token is always computed"
+    if best is None:
+        return "nothing was kept"
+    if n_reused < n_common:
+        place = f"token {n_reused}" if n_reused else "the start"
+        return f"no snapshot between {place} and token {n_common}, up to which the tokens agree"
+    if n_common == n_wanted:
+        return "all but the last token was kept"
+    if n_common == best.n_tokens:
+        return f"what was kept ends at token {n_common} of {n_wanted + 1}"
+    return f"diverged at token {n_common} of {n_wanted + 1}"
