@@ -27,4 +27,4 @@ def pack(values: Floats) -> Bytes:
 
 
 def random_blocks(n_blocks: int, rng: np.random.Generator, std: float) -> Bytes:
-    return pack(uniform(n_blocks, rng, std))
+    return uniform(n_blocks, rng, std).view(np.uint8)[:, 2:]  # cut off, not rounded

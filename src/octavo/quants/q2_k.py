@@ -28,7 +28,7 @@ name, ggml_id, block_elements, block_bytes = identity(__name__)
 group_elements = 16
 
 _RANDOM_RMS = rms(np.multiply.outer(range(16), range(4))[..., None] - 1.5 * np.arange(16))
-_NUDGES = (-0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6)
+_NUDGES = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 def integer_form(data: Bytes) -> IntegerForm:

@@ -31,7 +31,7 @@ group_elements = 32
 # In random blocks s and m are 32..63.
 _RANDOM_RMS = rms(31 / 2 * np.subtract.outer(range(32, 64), range(32, 64)))
 _RANDOM_RMS = float(np.hypot(_RANDOM_RMS, rms(range(32, 64)) * rms(np.arange(32) - 31 / 2)))
-_NUDGES = (-0.7, -0.4, -0.1, 0.2)
+_NUDGES = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 def integer_form(data: Bytes) -> IntegerForm:
