@@ -6,7 +6,7 @@ This is the only reader of the environment.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from octavo.errors import SettingError
@@ -23,6 +23,9 @@ class Settings:
     isa: str  # OCTAVO_ISA: highest instruction-set level to use; "" = the processor's best
     threads: int  # OCTAVO_THREADS: worker threads; 0 = one per physical core
     offline: bool  # OCTAVO_OFFLINE: never reach for the network
+    hf_endpoint: str = "https://huggingface.co"  # HF_ENDPOINT: Hugging Face, or a mirror of it
+    ms_endpoint: str = "https://modelscope.cn"  # MODELSCOPE_ENDPOINT: the same for ModelScope
+    hf_token: str = field(default="", repr=False)  # HF_TOKEN: for private and gated models
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -39,6 +42,9 @@ class Settings:
             isa=_choice("OCTAVO_ISA", ISA_LEVELS),
             threads=_whole_number("OCTAVO_THREADS", 0, 1024),
             offline=_whole_number("OCTAVO_OFFLINE", 0, 1) == 1,
+            hf_endpoint=os.environ.get("HF_ENDPOINT") or cls.hf_endpoint,
+            ms_endpoint=os.environ.get("MODELSCOPE_ENDPOINT") or cls.ms_endpoint,
+            hf_token=os.environ.get("HF_TOKEN", ""),
         )
 
 

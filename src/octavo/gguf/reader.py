@@ -102,6 +102,15 @@ def open_gguf(path: str | Path) -> GGUFFile:
     return GGUFFile(paths, [data for data, _ in opened], [header for _, header in opened])
 
 
+def check_file(path: Path) -> None:
+    """Read the header of one file, a shard or not, and check that its tensors are inside.
+
+    Raises:
+        FileFormatError, UnsupportedError, NotFoundError: as `open_gguf`.
+    """
+    _open_one(path, 0)
+
+
 def _open_one(path: Path, shard: int) -> tuple[mmap.mmap, Header]:
     try:
         with path.open("rb") as file:

@@ -22,6 +22,11 @@ def shard_place(path: Path) -> tuple[str, int, int] | None:
     return (found["stem"], number, count) if 1 <= number <= count else None
 
 
+def is_companion(name: str) -> bool:
+    """Whether the file is only part of a model: a vision tower or a draft head."""
+    return name.lower().startswith(_COMPANIONS)
+
+
 def shard_name(stem: str, number: int, count: int) -> str:
     return f"{stem}-{number:05d}-of-{count:05d}.gguf"
 
@@ -58,7 +63,7 @@ def model_in_folder(folder: Path) -> Path:
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".gguf" and p.is_file())
     models: dict[str, Path] = {}
     for file in files:
-        if not file.name.lower().startswith(_COMPANIONS):
+        if not is_companion(file.name):
             place = shard_place(file)
             models.setdefault(f"{place[0]} of {place[2]}" if place else file.name, file)
     if len(models) == 1:
