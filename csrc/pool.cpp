@@ -76,6 +76,7 @@ Pool::~Pool() {
 }
 
 void Pool::run(Op* const* ops, int n_ops) {
+  std::lock_guard lock(running_);
   ops_ = ops;
   n_ops_ = n_ops;
   advance(-1, *threads_[0]);

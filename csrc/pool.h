@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -23,7 +24,7 @@ class Pool {
 
   int n_threads() const { return static_cast<int>(threads_.size()); }
 
-  // Runs ops[0], ops[1], ... to their end; the caller works too. One caller at a time.
+  // Runs ops[0], ops[1], ... to their end; the caller works too. A second caller waits.
   void run(Op* const* ops, int n_ops);
 
  private:
@@ -31,6 +32,7 @@ class Pool {
   void advance(int op, Thread& thread);
   void serve(Thread& thread);
 
+  std::mutex running_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<std::thread> workers_;
   Op* const* ops_ = nullptr;
