@@ -1,0 +1,57 @@
+"""What every test gets: its own home, its seed, tiny models, and the reference vectors."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny_models import make_tiny
+
+VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
+
+
+def pytest_report_header() -> str:
+    return f"python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}"
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Models, caches and the home directory of a test are its own."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("OCTAVO_MODELS", str(home / "models"))
+    monkeypatch.setenv("OCTAVO_CACHE", str(home / "cache"))
+    return home
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny_file(arch, **options of make_tiny)`: a file made once in a run; do not change it."""
+    folder = tmp_path_factory.mktemp("tiny")
+    made: dict[str, Path] = {}
+
+    def get(arch: str, **options: Any) -> Path:
+        key = repr((arch, sorted(options.items())))
+        if key not in made:
+            made[key] = make_tiny(arch, folder / f"{arch}-{len(made)}.gguf", **options)
+        return made[key]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Path:
+    """The folder of reference vectors; the test is skipped where they are absent."""
+    if not VECTORS.is_dir():
+        pytest.skip("the reference vectors (../shared/vectors) are not here")
+    return VECTORS
