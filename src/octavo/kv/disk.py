@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from octavo.errors import FileFormatError, NotFoundError
 from octavo.kv.cache import Cache, Ids, Timeline, pages_of
@@ -36,7 +35,7 @@ _CRC = struct.Struct("<I")
 _MAX_DESCRIPTION_BYTES = 1 << 24
 _DELETE = "Delete the file; the conversation is then computed again."
 
-Section = list[NDArray[np.uint8]]  # pieces of memory that follow each other in the file
+Section = list[memoryview]  # pieces of memory that follow each other in the file
 
 
 @dataclass(frozen=True)
@@ -163,9 +162,10 @@ def _checked(found: Any, path: Path, binding: dict[str, Any]) -> _Description:
     n_tokens, snapshots = found.get("n_tokens"), found.get("snapshots")
     if type(n_tokens) is not int or not 0 < n_tokens < 1 << 31:
         raise _damaged(path, f"its number of tokens is {str(n_tokens)[:40]}")
-    rising = isinstance(snapshots, list) and all(type(n) is int for n in snapshots)
-    if not rising or snapshots != sorted({n for n in snapshots if 0 < n <= n_tokens}):
-        raise _damaged(path, "its snapshot positions are not rising numbers of tokens")
+    if not isinstance(snapshots, list) or any(type(n) is not int for n in snapshots):
+        raise _damaged(path, "its snapshot positions are not a list of whole numbers")
+    if snapshots != sorted({n for n in snapshots if 0 < n <= n_tokens}):
+        raise _damaged(path, "its snapshot positions do not rise within its tokens")
     return _Description(n_tokens, tuple(snapshots))
 
 
@@ -187,18 +187,18 @@ def _state_bytes(cache: Cache) -> int:
 
 
 def _ids_section(ids: Ids) -> Section:
-    return [ids.astype("<i4", copy=False).view(np.uint8)]
+    return [ids.astype("<i4", copy=False).view(np.uint8).data]
 
 
 def _page_sections(cache: Cache, pages: Sequence[int]) -> Iterator[Section]:
     for layer in cache.attention:
-        yield [layer.data[page] for page in pages]
+        yield [layer.data[page].data for page in pages]
 
 
 def _state_sections(cache: Cache, slot: int) -> Iterator[Section]:
     for layer in cache.recurrent:
         arrays = layer.conv[slot], layer.state[slot]
-        yield [array.reshape(-1).view(np.uint8) for array in arrays]
+        yield [array.reshape(-1).view(np.uint8).data for array in arrays]
 
 
 def _read(file: BinaryIO, path: Path, section: Section) -> None:
