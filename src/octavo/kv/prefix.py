@@ -134,7 +134,7 @@ class PrefixStore:
         for timeline in self:
             if timeline.reachable(timeline.n_tokens) == 0:
                 self._close(timeline)
-        while self.n_bytes > self._budget_bytes and self._evict_oldest():
+        while self.n_bytes > self._budget_bytes and self._give_up_something():
             pass
 
     def _make_room(self, timeline: Timeline) -> bool:
@@ -146,9 +146,16 @@ class PrefixStore:
             if not self._drop_snapshot():
                 return False
         while self.n_bytes + cache.slot_bytes > self._budget_bytes:
-            if not (self._evict_oldest() or self._drop_snapshot()):
+            if not self._give_up_something():
                 return False
         return True
+
+    def _give_up_something(self) -> bool:
+        """The oldest kept timeline; but of the last one first all snapshots that it can spare."""
+        can_spare = any(len(t.snapshots) > 1 for t in (*self._kept, *self._running))
+        if len(self._kept) <= 1 and can_spare:
+            return self._drop_snapshot()
+        return self._evict_oldest() or self._drop_snapshot()
 
     def _evict_oldest(self) -> bool:
         if not self._kept:
