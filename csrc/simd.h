@@ -1,0 +1,58 @@
+// Vectors of one instruction-set level: the words that every kernel is written in.
+//
+//   F    kLanes floats, the widest that pays at this level
+//   F8   8 floats on every level (the same type as F where kLanes is 8)
+//   B    32 bytes, I 8 int32: the integer side, the same on every level
+//
+// The level's own header has the words that differ; this file has what follows from them. Compiled
+// once per level inside `namespace octavo::OCTAVO_LEVEL`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+// The one place that knows about compilers.
+#if defined(_MSC_VER) && !defined(__clang__)
+#define OCTAVO_INLINE __forceinline
+#else
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+#endif
+
+#if defined(OCTAVO_LEVEL_avx512)
+#include "simd_avx512.h"
+#elif defined(OCTAVO_LEVEL_avx2) || defined(OCTAVO_LEVEL_avx_vnni)
+#include "simd_avx2.h"
+#elif defined(OCTAVO_LEVEL_baseline)
+#include "simd_sse.h"
+#elif defined(OCTAVO_LEVEL_neon)
+#include "simd_neon.h"
+#else
+#error "OCTAVO_LEVEL_<level> names none that simd.h knows"
+#endif
+
+namespace octavo::OCTAVO_LEVEL {
+
+// Exponentials: relative error about 1e-7; 0 below about -87, infinity above 88.7, NaN for NaN.
+OCTAVO_INLINE F exp(F x) {
+    const F clamped = min(splat(89.0f), max(splat(-104.0f), x));
+    const F n = round_even(mul(clamped, splat(1.44269504f)));
+    // ln 2 in two parts, so that n * ln 2 loses nothing.
+    F r = fma(n, splat(-0.693359375f), clamped);
+    r = fma(n, splat(2.12194440e-4f), r);
+    F p = splat(1.9875691500e-4f);
+    p = fma(p, r, splat(1.3981999507e-3f));
+    p = fma(p, r, splat(8.3334519073e-3f));
+    p = fma(p, r, splat(4.1665795894e-2f));
+    p = fma(p, r, splat(1.6666665459e-1f));
+    p = fma(p, r, splat(5.0000001201e-1f));
+    p = add(fma(p, mul(r, r), r), splat(1.0f));
+    return times_power_of_two(p, n);
+}
+
+// x / (1 + exp(-x))
+OCTAVO_INLINE F silu(F x) {
+    return div(x, add(splat(1.0f), exp(sub(zero(), x))));
+}
+
+}  // namespace octavo::OCTAVO_LEVEL

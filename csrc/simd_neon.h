@@ -1,0 +1,182 @@
+// The words of simd.h for ARMv8.2 with dot product: two registers where other levels have one of
+// 256 bits.
+#pragma once
+
+#include <arm_neon.h>
+
+#include "half.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+constexpr int kLanes = 4;
+
+inline float half_to_float(uint16_t half) {
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half))), 0);
+}
+inline uint16_t float_to_half(float x) {
+    return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
+}
+
+struct F {
+    float32x4_t v;
+};
+
+OCTAVO_INLINE F load(const float* p) { return {vld1q_f32(p)}; }
+OCTAVO_INLINE void store(float* p, F a) { vst1q_f32(p, a.v); }
+OCTAVO_INLINE F splat(float x) { return {vdupq_n_f32(x)}; }
+OCTAVO_INLINE F zero() { return {vdupq_n_f32(0.0f)}; }
+OCTAVO_INLINE F add(F a, F b) { return {vaddq_f32(a.v, b.v)}; }
+OCTAVO_INLINE F sub(F a, F b) { return {vsubq_f32(a.v, b.v)}; }
+OCTAVO_INLINE F mul(F a, F b) { return {vmulq_f32(a.v, b.v)}; }
+OCTAVO_INLINE F div(F a, F b) { return {vdivq_f32(a.v, b.v)}; }
+OCTAVO_INLINE F fma(F a, F b, F c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
+OCTAVO_INLINE F max(F a, F b) { return {vmaxq_f32(a.v, b.v)}; }
+OCTAVO_INLINE F min(F a, F b) { return {vminq_f32(a.v, b.v)}; }
+OCTAVO_INLINE F abs(F a) { return {vabsq_f32(a.v)}; }
+OCTAVO_INLINE F sqrt(F a) { return {vsqrtq_f32(a.v)}; }
+OCTAVO_INLINE F round_even(F a) { return {vrndnq_f32(a.v)}; }
+OCTAVO_INLINE float sum(F a) { return vaddvq_f32(a.v); }
+OCTAVO_INLINE float largest(F a) { return vmaxvq_f32(a.v); }
+// n whole, -150..128; results below 2^-125 become 0.
+OCTAVO_INLINE F times_power_of_two(F a, F n) {
+    // 2^(n - 1), which exists for n = 128, and then twice that.
+    const int32x4_t exponent = vaddq_s32(vcvtnq_s32_f32(n.v), vdupq_n_s32(126));
+    const int32x4_t field = vmaxq_s32(exponent, vdupq_n_s32(0));
+    const float32x4_t scaled = vmulq_f32(a.v, vreinterpretq_f32_s32(vshlq_n_s32(field, 23)));
+    return {vaddq_f32(scaled, scaled)};
+}
+
+OCTAVO_INLINE F load_first(const float* p, int n) {
+    float lanes[kLanes] = {};
+    for (int i = 0; i < n; ++i) lanes[i] = p[i];
+    return load(lanes);
+}
+OCTAVO_INLINE void store_first(float* p, F a, int n) {
+    float lanes[kLanes];
+    store(lanes, a);
+    for (int i = 0; i < n; ++i) p[i] = lanes[i];
+}
+
+OCTAVO_INLINE F load_half(const uint16_t* p) {
+    return {vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))};
+}
+OCTAVO_INLINE void store_half(uint16_t* p, F a) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a.v)));
+}
+OCTAVO_INLINE F load_bf16(const uint16_t* p) {
+    return {vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))};
+}
+OCTAVO_INLINE int8x8_t load_four(const void* p) {
+    uint32_t bytes;
+    std::memcpy(&bytes, p, 4);
+    return vreinterpret_s8_u32(vdup_n_u32(bytes));
+}
+OCTAVO_INLINE F load_int8(const int8_t* p) {
+    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(load_four(p)))))};
+}
+// Whole numbers within -128..127; fractions round to nearest even.
+OCTAVO_INLINE void store_int8(int8_t* p, F a) {
+    const int16x4_t words = vqmovn_s32(vcvtnq_s32_f32(a.v));
+    const int8x8_t bytes = vqmovn_s16(vcombine_s16(words, words));
+    const uint32_t four = vget_lane_u32(vreinterpret_u32_s8(bytes), 0);
+    std::memcpy(p, &four, 4);
+}
+
+struct F8 {
+    F low, high;
+};
+
+OCTAVO_INLINE F8 load8(const float* p) { return {load(p), load(p + 4)}; }
+OCTAVO_INLINE void store(float* p, F8 a) {
+    store(p, a.low);
+    store(p + 4, a.high);
+}
+OCTAVO_INLINE F8 splat8(float x) { return {splat(x), splat(x)}; }
+OCTAVO_INLINE F8 zero8() { return {zero(), zero()}; }
+OCTAVO_INLINE F8 add(F8 a, F8 b) { return {add(a.low, b.low), add(a.high, b.high)}; }
+OCTAVO_INLINE F8 sub(F8 a, F8 b) { return {sub(a.low, b.low), sub(a.high, b.high)}; }
+OCTAVO_INLINE F8 mul(F8 a, F8 b) { return {mul(a.low, b.low), mul(a.high, b.high)}; }
+OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) {
+    return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
+}
+OCTAVO_INLINE F8 max(F8 a, F8 b) { return {max(a.low, b.low), max(a.high, b.high)}; }
+OCTAVO_INLINE F8 abs(F8 a) { return {abs(a.low), abs(a.high)}; }
+OCTAVO_INLINE float sum(F8 a) { return sum(add(a.low, a.high)); }
+// p[0] in the lower four lanes, p[1] in the upper four.
+OCTAVO_INLINE F8 splat_pair(const float* p) { return {splat(p[0]), splat(p[1])}; }
+OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
+    const int16x8_t words = vmovl_s8(vld1_s8(p));
+    return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)))},
+            {vcvtq_f32_s32(vmovl_high_s16(words))}};
+}
+OCTAVO_INLINE F8 load8_uint8(const uint8_t* p) {
+    const uint16x8_t words = vmovl_u8(vld1_u8(p));
+    return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(words)))},
+            {vcvtq_f32_u32(vmovl_high_u16(words))}};
+}
+
+struct B {
+    uint8x16_t low, high;
+};
+
+// 16 bytes from each address, or the same 16 twice.
+OCTAVO_INLINE B load_bytes(const void* low, const void* high) {
+    return {vld1q_u8(static_cast<const uint8_t*>(low)), vld1q_u8(static_cast<const uint8_t*>(high))};
+}
+OCTAVO_INLINE B load_bytes(const void* p) {
+    return load_bytes(p, static_cast<const uint8_t*>(p) + 16);
+}
+OCTAVO_INLINE B load_16_twice(const void* p) { return load_bytes(p, p); }
+OCTAVO_INLINE void store(void* p, B a) {
+    vst1q_u8(static_cast<uint8_t*>(p), a.low);
+    vst1q_u8(static_cast<uint8_t*>(p) + 16, a.high);
+}
+OCTAVO_INLINE B splat_byte(uint8_t x) { return {vdupq_n_u8(x), vdupq_n_u8(x)}; }
+OCTAVO_INLINE B bits_and(B a, B b) { return {vandq_u8(a.low, b.low), vandq_u8(a.high, b.high)}; }
+OCTAVO_INLINE B bits_or(B a, B b) { return {vorrq_u8(a.low, b.low), vorrq_u8(a.high, b.high)}; }
+OCTAVO_INLINE B bits_xor(B a, B b) { return {veorq_u8(a.low, b.low), veorq_u8(a.high, b.high)}; }
+OCTAVO_INLINE B add(B a, B b) { return {vaddq_u8(a.low, b.low), vaddq_u8(a.high, b.high)}; }
+OCTAVO_INLINE B sub(B a, B b) { return {vsubq_u8(a.low, b.low), vsubq_u8(a.high, b.high)}; }
+OCTAVO_INLINE B equal(B a, B b) { return {vceqq_u8(a.low, b.low), vceqq_u8(a.high, b.high)}; }
+// Where a byte of `mask` is 0xFF: a; where it is 0: b.
+OCTAVO_INLINE B choose(B mask, B a, B b) {
+    return {vbslq_u8(mask.low, a.low, b.low), vbslq_u8(mask.high, a.high, b.high)};
+}
+// The bits from `shift` up of each byte, as far as `mask` keeps them. Shift 0..7.
+OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
+    const int8x16_t down = vdupq_n_s8(static_cast<int8_t>(-shift));
+    return bits_and({vshlq_u8(a.low, down), vshlq_u8(a.high, down)}, splat_byte(mask));
+}
+// The bits that `mask` keeps of each byte, moved up; none may leave its byte.
+OCTAVO_INLINE B raise(B a, uint8_t mask, int shift) {
+    const int8x16_t up = vdupq_n_s8(static_cast<int8_t>(shift));
+    const B kept = bits_and(a, splat_byte(mask));
+    return {vshlq_u8(kept.low, up), vshlq_u8(kept.high, up)};
+}
+// Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
+OCTAVO_INLINE B lookup(B table, B index) {
+    return {vqtbl1q_u8(table.low, index.low), vqtbl1q_u8(table.high, index.high)};
+}
+
+struct I {
+    int32x4_t low, high;
+};
+
+OCTAVO_INLINE I zero_integers() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
+OCTAVO_INLINE I add(I a, I b) { return {vaddq_s32(a.low, b.low), vaddq_s32(a.high, b.high)}; }
+OCTAVO_INLINE F8 to_float(I a) { return {{vcvtq_f32_s32(a.low)}, {vcvtq_f32_s32(a.high)}}; }
+OCTAVO_INLINE int sum(I a) { return vaddvq_s32(vaddq_s32(a.low, a.high)); }
+OCTAVO_INLINE void store(int32_t* p, I a) {
+    vst1q_s32(p, a.low);
+    vst1q_s32(p + 4, a.high);
+}
+
+// acc[lane] += the sum of four products; int8 weights.
+OCTAVO_INLINE I dot_signed(I acc, B weights, B x) {
+    return {vdotq_s32(acc.low, vreinterpretq_s8_u8(weights.low), vreinterpretq_s8_u8(x.low)),
+            vdotq_s32(acc.high, vreinterpretq_s8_u8(weights.high), vreinterpretq_s8_u8(x.high))};
+}
+// The same for weights 0..127 (0..255 where there is VNNI).
+OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) { return dot_signed(acc, weights, x); }
+
+}  // namespace octavo::OCTAVO_LEVEL

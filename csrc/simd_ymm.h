@@ -1,0 +1,122 @@
+// F8, B and I of simd.h in one 256-bit register each: AVX2, AVX-VNNI and AVX-512.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace octavo::OCTAVO_LEVEL {
+
+inline float half_to_float(uint16_t half) {
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+}
+inline uint16_t float_to_half(float x) {
+    return static_cast<uint16_t>(
+        _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
+}
+
+struct F8 {
+    __m256 v;
+};
+
+OCTAVO_INLINE F8 load8(const float* p) { return {_mm256_loadu_ps(p)}; }
+OCTAVO_INLINE void store(float* p, F8 a) { _mm256_storeu_ps(p, a.v); }
+OCTAVO_INLINE F8 splat8(float x) { return {_mm256_set1_ps(x)}; }
+OCTAVO_INLINE F8 zero8() { return {_mm256_setzero_ps()}; }
+OCTAVO_INLINE F8 add(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
+OCTAVO_INLINE F8 sub(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
+OCTAVO_INLINE F8 mul(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
+OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+OCTAVO_INLINE F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; }
+OCTAVO_INLINE F8 abs(F8 a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)}; }
+OCTAVO_INLINE float sum(F8 a) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+// p[0] in the lower four lanes, p[1] in the upper four.
+OCTAVO_INLINE F8 splat_pair(const float* p) {
+    const __m256 both = _mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(p)));
+    return {_mm256_permutevar_ps(both, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1))};
+}
+OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
+}
+OCTAVO_INLINE F8 load8_uint8(const uint8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))};
+}
+
+struct B {
+    __m256i v;
+};
+
+OCTAVO_INLINE B load_bytes(const void* p) {
+    return {_mm256_loadu_si256(static_cast<const __m256i*>(p))};
+}
+// 16 bytes from each address, or the same 16 twice.
+OCTAVO_INLINE B load_bytes(const void* low, const void* high) {
+    const __m128i first = _mm_loadu_si128(static_cast<const __m128i*>(low));
+    const __m128i second = _mm_loadu_si128(static_cast<const __m128i*>(high));
+    return {_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1)};
+}
+OCTAVO_INLINE B load_16_twice(const void* p) {
+    return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
+OCTAVO_INLINE void store(void* p, B a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a.v); }
+OCTAVO_INLINE B splat_byte(uint8_t x) { return {_mm256_set1_epi8(static_cast<char>(x))}; }
+OCTAVO_INLINE B bits_and(B a, B b) { return {_mm256_and_si256(a.v, b.v)}; }
+OCTAVO_INLINE B bits_or(B a, B b) { return {_mm256_or_si256(a.v, b.v)}; }
+OCTAVO_INLINE B bits_xor(B a, B b) { return {_mm256_xor_si256(a.v, b.v)}; }
+OCTAVO_INLINE B add(B a, B b) { return {_mm256_add_epi8(a.v, b.v)}; }
+OCTAVO_INLINE B sub(B a, B b) { return {_mm256_sub_epi8(a.v, b.v)}; }
+OCTAVO_INLINE B equal(B a, B b) { return {_mm256_cmpeq_epi8(a.v, b.v)}; }
+// Where a byte of `mask` is 0xFF: a; where it is 0: b.
+OCTAVO_INLINE B choose(B mask, B a, B b) { return {_mm256_blendv_epi8(b.v, a.v, mask.v)}; }
+// The bits from `shift` up of each byte, as far as `mask` keeps them. Shift 0..7.
+OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
+    return {_mm256_and_si256(_mm256_srli_epi16(a.v, shift), splat_byte(mask).v)};
+}
+// The bits that `mask` keeps of each byte, moved up; none may leave its byte.
+OCTAVO_INLINE B raise(B a, uint8_t mask, int shift) {
+    return {_mm256_slli_epi16(_mm256_and_si256(a.v, splat_byte(mask).v), shift)};
+}
+// Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
+OCTAVO_INLINE B lookup(B table, B index) { return {_mm256_shuffle_epi8(table.v, index.v)}; }
+
+struct I {
+    __m256i v;
+};
+
+OCTAVO_INLINE I zero_integers() { return {_mm256_setzero_si256()}; }
+OCTAVO_INLINE I add(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
+OCTAVO_INLINE F8 to_float(I a) { return {_mm256_cvtepi32_ps(a.v)}; }
+OCTAVO_INLINE int sum(I a) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+}
+OCTAVO_INLINE void store(int32_t* p, I a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
+}
+
+// acc[lane] += the sum of four products; weights are 0..127 (0..255 where there is VNNI).
+OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
+#if defined(OCTAVO_LEVEL_avx512)
+    return {_mm256_dpbusd_epi32(acc.v, weights.v, x.v)};
+#elif defined(OCTAVO_LEVEL_avx_vnni)
+    return {_mm256_dpbusd_avx_epi32(acc.v, weights.v, x.v)};
+#else
+    const __m256i pairs = _mm256_maddubs_epi16(weights.v, x.v);
+    return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+#endif
+}
+// The same for int8 weights; x is -127..127.
+OCTAVO_INLINE I dot_signed(I acc, B weights, B x) {
+    const B magnitude = {_mm256_abs_epi8(weights.v)};
+    return dot_unsigned(acc, magnitude, {_mm256_sign_epi8(x.v, weights.v)});
+}
+
+}  // namespace octavo::OCTAVO_LEVEL
