@@ -113,7 +113,7 @@ def _text(head: bytes) -> tuple[str, str] | None:
             "is a Git-LFS pointer: a few lines that stand for the real file, which was not fetched",
             f"Run `git lfs pull` in that folder, or fetch the file: {_PULL}",
         )
-    if start[:1] in (b"{", b"["):
+    if start[:1] == b"{" or (start[:1] == b"[" and start[1:].lstrip()[:1] in b'{["]-0123456789'):
         return _json(start)
     try:
         # An incremental decoder forgives a character that is cut at SNIFF_BYTES.

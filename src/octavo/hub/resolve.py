@@ -62,6 +62,20 @@ def resolve(
     raise _unknown(name, path)
 
 
+def find_local(name: str, settings: Settings) -> Path:
+    """As `resolve`, but only what is on this machine.
+
+    Raises:
+        NotFoundError: it is not; the hint says how to fetch it.
+    """
+    try:
+        return resolve(name, replace(settings, offline=True))
+    except DownloadError:
+        raise NotFoundError(
+            f"{name} is not on this machine yet", f"Fetch it: octavo pull {name}"
+        ) from None
+
+
 def _ignore(path: str, done_bytes: int, total_bytes: int | None) -> None:
     pass
 
