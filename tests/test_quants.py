@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from octavo import quants
 from octavo.errors import FileFormatError, UnsupportedError
 from octavo.gguf import ggml_types
-from octavo.quants import _blocks, _grids
+from octavo.quants import _blocks, _codebook, _grids
 
 FLOATS = ("bf16", "f16", "f32")
 
@@ -294,6 +294,22 @@ def test_codebooks_equal_gguf(name: str) -> None:
     theirs.init_grid()
     np.testing.assert_array_equal(quants.grid(name), theirs.grid.reshape(theirs.grid_shape))
     assert not quants.grid(name).flags.writeable
+
+
+@pytest.mark.parametrize("name", _grids.GRID_NAMES)
+def test_search_among_neighbours_is_nearly_exhaustive(name: str) -> None:
+    book = _codebook.codebook(name)
+    width = book.points.shape[1]
+    vectors = rng().standard_normal((257, 1, width), np.float32)
+    if name != "iq1_s":
+        vectors = np.abs(vectors)
+    scales = np.full(257, 2.0, np.float32) / np.abs(book.points).max()
+    found = _codebook._nearest(vectors, scales, (book,), False, 16)[0]
+    every = scales[:, None, None] * book.points[None]
+    exhaustive = np.square(vectors - every).sum(axis=2).min(axis=1)
+    reached = np.square(vectors - scales[:, None, None] * found).sum(axis=(1, 2))
+    assert (reached >= exhaustive * 0.9999).all()
+    assert reached.sum() < 1.03 * exhaustive.sum()
 
 
 def test_sign_numbers_equal_gguf() -> None:

@@ -22,7 +22,7 @@ from octavo.quants._blocks import (
     rms,
     split_bits,
 )
-from octavo.quants._codebook import fit_codebook
+from octavo.quants._codebook import codebook, fit_codebook
 from octavo.quants._grids import grid
 
 name, ggml_id, block_elements, block_bytes = identity(__name__)
@@ -53,15 +53,13 @@ def unpack(data: Bytes) -> Floats:
 
 def pack(values: Floats) -> Bytes:
     n_blocks = len(values)
-    points = grid("iq1_s").astype(np.float32)
-    both = np.concatenate([points + np.float32(1 / 8), points - np.float32(1 / 8)])
-    fit = fit_codebook(values.reshape(n_blocks, 16, 2, 8), both[None], 1, 7)
-    # Of the number in `both`, 11 bits are the point and the twelfth is the sign of the shift.
-    halves = join_bits((fit.point >> np.uint16(8)).astype(np.uint8), 1, 4)
+    books = (codebook("iq1_s", 1 / 8), codebook("iq1_s", -1 / 8))
+    fit = fit_codebook(values.reshape(n_blocks, 16, 2, 8), books, 1, 7)
+    halves = (fit.point >> np.uint16(8)).astype(np.uint8) | fit.book << np.uint8(3)
     levels = fit.level.astype(np.uint16).reshape(n_blocks, 4, 4) << _THREES
     data = np.zeros((n_blocks, block_bytes), np.uint8)
     data[:, :32] = fit.point.astype(np.uint8)
-    data[:, 32:48] = halves
+    data[:, 32:48] = join_bits(halves, 1, 4)
     data[:, 48:] = np.bitwise_or.reduce(levels, axis=2).astype("<u2").view(np.uint8)
     _write_d(data, fit.d)
     return data

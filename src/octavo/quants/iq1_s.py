@@ -22,7 +22,7 @@ from octavo.quants._blocks import (
     read_half,
     rms,
 )
-from octavo.quants._codebook import fit_codebook
+from octavo.quants._codebook import codebook, fit_codebook
 from octavo.quants._grids import grid
 
 name, ggml_id, block_elements, block_bytes = identity(__name__)
@@ -49,12 +49,11 @@ def unpack(data: Bytes) -> Floats:
 
 def pack(values: Floats) -> Bytes:
     n_blocks = len(values)
-    points = grid("iq1_s").astype(np.float32)
-    books = np.stack([points + np.float32(1 / 8), points - np.float32(1 / 8)])
-    fit = fit_codebook(values.reshape(n_blocks, 8, 4, 8), books, 1, 7)
+    books = (codebook("iq1_s", 1 / 8), codebook("iq1_s", -1 / 8))
+    fit = fit_codebook(values.reshape(n_blocks, 8, 4, 8), books, 1, 7, one_book=True)
     high = (fit.point >> np.uint16(8)).reshape(n_blocks, 8, 4) << _THREES
     word = np.bitwise_or.reduce(high, axis=2) | fit.level.astype(np.uint16) << np.uint16(12)
-    word |= fit.book.astype(np.uint16) << np.uint16(15)
+    word |= fit.book[:, ::4].astype(np.uint16) << np.uint16(15)
     fields = [half_bytes(fit.d), fit.point.astype(np.uint8), word.astype("<u2").view(np.uint8)]
     return np.concatenate(fields, axis=1)
 

@@ -22,7 +22,7 @@ from octavo.quants._blocks import (
     rms,
     split_bits,
 )
-from octavo.quants._codebook import fit_codebook, take_signs
+from octavo.quants._codebook import codebook, fit_codebook, take_signs
 from octavo.quants._grids import grid
 
 name, ggml_id, block_elements, block_bytes = identity(__name__)
@@ -45,8 +45,7 @@ def unpack(data: Bytes) -> Floats:
 
 def pack(values: Floats) -> Bytes:
     signs, x = take_signs(values, even=False)
-    points = grid(name)[None].astype(np.float32)
-    fit = fit_codebook(x.reshape(len(values), 8, 8, 4), points, 1, 15)
+    fit = fit_codebook(x.reshape(len(values), 8, 8, 4), (codebook(name),), 1, 15)
     fields = [
         half_bytes(fit.d),
         fit.point.astype(np.uint8),

@@ -20,7 +20,7 @@ from octavo.quants._blocks import (
     read_half,
     rms,
 )
-from octavo.quants._codebook import fit_codebook, take_signs
+from octavo.quants._codebook import codebook, fit_codebook, take_signs
 from octavo.quants._grids import grid, sign_table
 
 name, ggml_id, block_elements, block_bytes = identity(__name__)
@@ -44,8 +44,7 @@ def unpack(data: Bytes) -> Floats:
 
 def pack(values: Floats) -> Bytes:
     signs, x = take_signs(values, even=True)
-    points = grid(name)[None].astype(np.float32)
-    fit = fit_codebook(x.reshape(len(values), 8, 8, 4), points, 1 / 4, 15)
+    fit = fit_codebook(x.reshape(len(values), 8, 8, 4), (codebook(name),), 1 / 4, 15)
     word = fit.level.astype("<u4") << np.uint32(28)
     for i in range(4):
         word |= (signs[:, i::4] & np.uint8(127)).astype("<u4") << np.uint32(7 * i)
