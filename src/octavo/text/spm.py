@@ -1,0 +1,65 @@
+"""SentencePiece vocabularies with scores (`tokenizer.ggml.model` = "llama")."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from octavo.text.merge import merge
+from octavo.text.vocabulary import NORMAL, USER_DEFINED, Vocabulary
+from octavo.text.words import WordCache
+
+SPACE = "▁"
+
+
+class PieceEncoder:
+    """Text without special tokens -> ids.
+
+    The pair of neighbours whose joined text is the token with the best score is joined first.
+    Only ordinary tokens are made this way: no text of a user can become a control token.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._ids = vocabulary.ids
+        types = vocabulary.types
+        scores = vocabulary.scores if len(vocabulary.scores) else np.zeros(len(types), np.float32)
+        # Infinity marks the tokens that text must not become.
+        ordinary = (types == NORMAL) | (types == USER_DEFINED)
+        self._costs = np.where(ordinary, -scores, np.inf).tolist()
+        self._bytes = [self._ids.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
+        self._unknown = vocabulary.named.get("unknown", -1)
+        self._word = _word_pattern(vocabulary)
+        self._words = WordCache(self._encode_word)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, valid UTF-8 throughout. Spaces are ▁ in the vocabulary."""
+        return self._words.encode(self._word.findall(text.replace(" ", SPACE)))
+
+    def _encode_word(self, word: str) -> tuple[int, ...]:
+        ids: list[int] = []
+        for piece in merge(list(word), self._rank):
+            token = self._ids.get(piece)
+            if token is not None and self._costs[token] != math.inf:
+                ids.append(token)
+            else:
+                ids += (self._bytes[byte] for byte in piece.encode())
+        return tuple(self._unknown if token < 0 else token for token in ids)
+
+    def _rank(self, left: str, right: str) -> float | None:
+        token = self._ids.get(left + right)
+        if token is None or self._costs[token] == math.inf:
+            return None
+        return self._costs[token]
+
+
+def _word_pattern(vocabulary: Vocabulary) -> re.Pattern[str]:
+    """Cuts text where no token can reach across, so that each word can be remembered.
+
+    Such a place is before a ▁ that follows a character which no token has before a ▁.
+    """
+    joined = "\0".join(vocabulary.texts)
+    bridges = {pair[0] for pair in re.findall(f"[^{SPACE}\0]{SPACE}", joined)} | {"\0"}
+    inside = "".join(map(re.escape, sorted(bridges)))
+    return re.compile(f"(?:{SPACE}+[^{SPACE}]*|[^{SPACE}]+)(?:(?<=[{inside}]){SPACE}+[^{SPACE}]*)*")

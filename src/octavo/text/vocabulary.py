@@ -1,0 +1,122 @@
+"""The tokens of one model as its file lists them: texts, types, scores, and the ids with a duty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from octavo.errors import FileFormatError
+from octavo.gguf.meta import Metadata
+
+NORMAL: Final = 1
+UNKNOWN: Final = 2
+CONTROL: Final = 3
+USER_DEFINED: Final = 4
+UNUSED: Final = 5
+BYTE: Final = 6
+
+# Texts that end an answer in some family. They count as control tokens whatever the file says,
+# and a model that writes one stops.
+STOP_TEXTS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+    "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "</s>",
+    "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<｜end▁of▁sentence｜>",
+    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>",
+    "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>",
+)  # fmt: skip
+_STOP_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_ID_KEYS = (*_STOP_KEYS, "bos", "unknown", "padding")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """`texts`: as stored (spelled in the byte alphabet for byte-level models).
+
+    `types` (n,) int32, one of the constants above; `scores` (n,) float32, empty if the file has
+    none. `named`: ids by the name of their key, for example "eos".
+    """
+
+    texts: Sequence[str]
+    types: np.ndarray
+    scores: np.ndarray
+    named: dict[str, int]
+
+    @classmethod
+    def from_metadata(cls, metadata: Metadata) -> Vocabulary:
+        """Read the `tokenizer.ggml` keys; token texts are decoded later, when they are needed.
+
+        Raises:
+            FileFormatError: a list has the wrong length or an id is outside the vocabulary.
+        """
+        texts = string_list(metadata, "tokenizer.ggml.tokens")
+        n = len(texts)
+        types = _numbers(metadata, "tokenizer.ggml.token_type", n, np.int32)
+        scores = _numbers(metadata, "tokenizer.ggml.scores", n, np.float32)
+        if not len(types):
+            types = np.full(n, NORMAL, np.int32)
+        named = {}
+        for name in _ID_KEYS:
+            key = f"tokenizer.ggml.{name}_token_id"
+            token = metadata.get(key, int, -1)
+            if token >= n:
+                raise FileFormatError(
+                    f"{key} is {token}, expected less than the {n} tokens of the vocabulary",
+                    "The file was made by a faulty converter; use another file of this model.",
+                )
+            if token >= 0:
+                named[name] = token
+        return cls(texts, types, scores, named)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Text of a token -> its id. Made when first needed: 30 ms for 250 000 tokens."""
+        return dict(zip(self.texts, range(len(self.texts)), strict=True))
+
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end an answer: those the file names, and known texts."""
+        named = {self.named[key] for key in _STOP_KEYS if key in self.named}
+        return frozenset(named | {self.ids[t] for t in STOP_TEXTS if t in self.ids})
+
+    @cached_property
+    def control_ids(self) -> frozenset[int]:
+        """Tokens that steer the model and have no text of their own in an answer."""
+        marked = np.flatnonzero((self.types == CONTROL) | (self.types == UNKNOWN))
+        known = {self.ids[text] for text in STOP_TEXTS if text in self.ids}
+        return frozenset(marked.tolist()) | known
+
+    @cached_property
+    def user_defined_ids(self) -> frozenset[int]:
+        """Tokens whose text is always one token, in user text too."""
+        return frozenset(np.flatnonzero(self.types == USER_DEFINED).tolist()) - self.control_ids
+
+
+def string_list(metadata: Metadata, key: str) -> Sequence[str]:
+    """An array of strings.
+
+    Raises:
+        FileFormatError: absent, or not an array of strings.
+    """
+    entry = metadata.typed(key)
+    if entry.kind != "[str]":
+        raise FileFormatError(
+            f"The metadata key {key!r} has type {entry.kind}, expected an array of strings",
+            "The file was made by a faulty converter; use another file of this model.",
+        )
+    texts: Sequence[str] = entry.value
+    return texts
+
+
+def _numbers(metadata: Metadata, key: str, n: int, dtype: type[np.generic]) -> np.ndarray:
+    """An array of n numbers, or an empty one if the key is absent."""
+    values = metadata.get(key, np.ndarray, np.empty(0, dtype)).astype(dtype)
+    if len(values) not in (0, n):
+        raise FileFormatError(
+            f"{key} has {len(values)} values, expected one for each of the {n} tokens",
+            "The file was made by a faulty converter; use another file of this model.",
+        )
+    return values
