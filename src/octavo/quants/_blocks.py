@@ -44,7 +44,7 @@ def expand(form: IntegerForm) -> Floats:
     times at most 8), so each weight is rounded once, or twice with an offset, in either order.
     """
     n_blocks, n_groups = form.scale.shape
-    grouped = form.q.reshape(n_blocks, n_groups, -1 if form.q.size else 1).astype(np.float32)
+    grouped = form.q.astype(np.float32).reshape(n_blocks, n_groups, form.q.shape[1] // n_groups)
     grouped *= form.scale[..., None]
     if form.offset is not None:
         grouped += form.offset[..., None]

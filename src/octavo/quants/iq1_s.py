@@ -60,5 +60,5 @@ def pack(values: Floats) -> Bytes:
 
 def random_blocks(n_blocks: int, rng: np.random.Generator, std: float) -> Bytes:
     data = random_bytes(n_blocks, block_bytes, rng)
-    data[:, 0:2] = half_bytes(random_scale(n_blocks, rng, std / _RANDOM_RMS))
+    data[:, :2] = half_bytes(random_scale(n_blocks, rng, std / _RANDOM_RMS))
     return data

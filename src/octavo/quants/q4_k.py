@@ -28,9 +28,6 @@ from octavo.quants._scales import fit_low_and_scale
 name, ggml_id, block_elements, block_bytes = identity(__name__)
 group_elements = 32
 
-# In random blocks s and m are 32..63.
-_RANDOM_RMS = rms(15 / 2 * np.subtract.outer(range(32, 64), range(32, 64)))
-_RANDOM_RMS = float(np.hypot(_RANDOM_RMS, rms(range(32, 64)) * rms(np.arange(16) - 15 / 2)))
 _NUDGES = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8)
 
 
@@ -67,9 +64,15 @@ def level_bytes(s: Bytes, m: Bytes) -> Bytes:
     return np.concatenate([first, second, low], axis=1)
 
 
+def random_rms(top: int) -> float:
+    """Of weights with d = 1, dmin = top / 2, q in 0..top, and s and m in 32..63."""
+    s_times_q = rms(range(32, 64)) * rms(np.arange(top + 1) - top / 2)
+    return float(np.hypot(s_times_q, top / 2 * rms(np.subtract.outer(range(32), range(32)))))
+
+
 def random_blocks(n_blocks: int, rng: np.random.Generator, std: float) -> Bytes:
     data = random_bytes(n_blocks, block_bytes, rng)
-    d = random_scale(n_blocks, rng, std / _RANDOM_RMS)
+    d = random_scale(n_blocks, rng, std / random_rms(15))
     data[:, :2] = half_bytes(d)
     data[:, 2:4] = half_bytes(d * np.float32(15 / 2))
     data[:, 4:12] |= np.uint8(0xA0)  # the top bit of every s and m

@@ -19,18 +19,14 @@ from octavo.quants._blocks import (
     random_bytes,
     random_scale,
     read_half,
-    rms,
     split_bits,
 )
 from octavo.quants._scales import fit_low_and_scale
-from octavo.quants.q4_k import level_bytes, read_levels
+from octavo.quants.q4_k import level_bytes, random_rms, read_levels
 
 name, ggml_id, block_elements, block_bytes = identity(__name__)
 group_elements = 32
 
-# In random blocks s and m are 32..63.
-_RANDOM_RMS = rms(31 / 2 * np.subtract.outer(range(32, 64), range(32, 64)))
-_RANDOM_RMS = float(np.hypot(_RANDOM_RMS, rms(range(32, 64)) * rms(np.arange(32) - 31 / 2)))
 _NUDGES = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8)
 
 
@@ -58,7 +54,7 @@ def pack(values: Floats) -> Bytes:
 
 def random_blocks(n_blocks: int, rng: np.random.Generator, std: float) -> Bytes:
     data = random_bytes(n_blocks, block_bytes, rng)
-    d = random_scale(n_blocks, rng, std / _RANDOM_RMS)
+    d = random_scale(n_blocks, rng, std / random_rms(31))
     data[:, :2] = half_bytes(d)
     data[:, 2:4] = half_bytes(d * np.float32(31 / 2))
     data[:, 4:12] |= np.uint8(0xA0)  # the top bit of every s and m
