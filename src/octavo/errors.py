@@ -9,6 +9,7 @@
     ├── RequestError          a prompt, message or parameter of a request is wrong
     │   ├── ContextFullError  more tokens than the context holds
     │   │   └── CacheFullError    other sequences hold the cache's memory
+    │   ├── BusyError         too many requests wait already
     │   └── TemplateError     the chat template refused the messages
     ├── MemoryPlanError       the plan does not fit; says the numbers
     └── CancelledError        the request was cancelled
@@ -77,6 +78,12 @@ class ContextFullError(RequestError):
 
 class CacheFullError(ContextFullError):
     """The context would hold the tokens, but running sequences hold the cache's memory."""
+
+    status = 503
+
+
+class BusyError(RequestError):
+    """The queue of waiting requests is full."""
 
     status = 503
 

@@ -55,10 +55,8 @@ class SamplingParams:
     grammar: GrammarSpec | None = None
 
     def __post_init__(self) -> None:
-        for name, low, high in _INT_RANGES:
-            _check(name, getattr(self, name), low, high, whole=True)
-        for name, low, high in _FLOAT_RANGES:
-            _check(name, getattr(self, name), low, high, whole=False)
+        for name, low, high in _RANGES:
+            _check(name, getattr(self, name), low, high)
         for token, bias in self.logit_bias.items():
             if token < 0 or math.isnan(bias) or bias == math.inf:
                 raise RequestError(
@@ -68,7 +66,8 @@ class SamplingParams:
 
 
 _MANY = 2**31 - 1
-_INT_RANGES: tuple[tuple[str, int, int], ...] = (
+# Whole bounds: only whole numbers are allowed.
+_RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_tokens", -1, _MANY),
     ("top_k", 0, _MANY),
     ("repeat_last_n", -1, _MANY),
@@ -76,8 +75,6 @@ _INT_RANGES: tuple[tuple[str, int, int], ...] = (
     ("dry_last_n", -1, _MANY),
     ("seed", 0, 2**64 - 1),
     ("n_logprobs", 0, 100),
-)
-_FLOAT_RANGES: tuple[tuple[str, float, float], ...] = (
     ("temperature", 0.0, 100.0),
     ("top_p", 0.0, 1.0),
     ("min_p", 0.0, 1.0),
@@ -90,13 +87,14 @@ _FLOAT_RANGES: tuple[tuple[str, float, float], ...] = (
 )
 
 
-def _check(name: str, value: Any, low: float, high: float, whole: bool) -> None:
+def _check(name: str, value: Any, low: float, high: float) -> None:
     if value is None and name in ("seed", "n_logprobs"):
         return
-    kind = "a whole number" if whole else "a number"
+    whole = isinstance(low, int)
     right_type = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not right_type or not low <= value <= high:
-        raise RequestError(f"{name} is {value!r}", f"{name} is {kind} from {low:g} to {high:g}.")
+        kind = "a whole number" if whole else "a number"
+        raise RequestError(f"{name} is {value!r}", f"{name} is {kind} from {low} to {high}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Running a model: one thread that batches, computes, samples and answers."""

@@ -1,0 +1,384 @@
+"""The engine: one thread that owns weights, caches and the step loop.
+
+Everyone else talks to it with requests and events. It sees ids, never text.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Many
+from functools import partial
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.decode import Decoding
+from octavo.engine.grammar import Vocabulary, compile_grammar
+from octavo.engine.prefill import Prefilling
+from octavo.engine.sampler import Sampler
+from octavo.engine.scheduler import Prefill, Scheduler
+from octavo.engine.sequence import Outcome, Sequence
+from octavo.engine.speculative import DraftBlock, DraftRule
+from octavo.engine.stats import Stats
+from octavo.engine.steps import Steps
+from octavo.engine.stream import Mailbox, Stream
+from octavo.errors import BusyError, CacheFullError, ContextFullError, OctavoError, RequestError
+from octavo.kv.cache import Cache, Timeline
+from octavo.kv.prefix import PrefixStore
+from octavo.models import Model
+from octavo.models.pooling import pool
+from octavo.types import FinishReason, SamplingParams
+
+DEFAULT_PARAMS = SamplingParams()
+
+
+class Engine:
+    """Runs requests on one model, several at once.
+
+    Args:
+        model, cache: belong to the engine's thread from now on.
+        vocabulary: the tokenizer; without it no token ends an answer and grammars are refused.
+        prefixes: finished sequences are kept there for later prompts; belongs to the thread too.
+        max_running: most sequences that compute at the same time.
+        max_waiting: most that wait besides.
+        piece_tokens: most prompt tokens of one step. Small: generation stutters less; large:
+            prompts are faster.
+        drafts: what to guess with, and how far.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        cache: Cache,
+        *,
+        vocabulary: Vocabulary | None = None,
+        prefixes: PrefixStore | None = None,
+        max_running: int = 8,
+        max_waiting: int = 256,
+        piece_tokens: int = 512,
+        drafts: DraftRule | None = None,
+    ) -> None:
+        self.stats = Stats()
+        self._cache = cache
+        self._config = model.config
+        self._vocabulary = vocabulary
+        self._prefixes = prefixes
+        self._stop_ids = frozenset(vocabulary.stop_ids if vocabulary else ())
+        self._unused_ids = _unused(vocabulary, model.config.n_vocab)
+        self._scheduler: Scheduler[Sequence] = Scheduler(max_running, piece_tokens)
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._places = threading.Semaphore(max_running + max_waiting)
+        self._door = threading.Lock()  # held to enter the inbox, and to shut it
+        self._is_closed = False
+        self._may_admit = True  # something was freed since admission last failed
+        rule = drafts or DraftRule()
+        steps = Steps(model, cache)
+        has_block = model.config.n_mtp > 0 and "mtp" in rule.sources
+        self._draft_block = DraftBlock(steps, model.config.n_embd) if has_block else None
+        self._prefilling = Prefilling(steps, self._draft_block, prefixes)
+        self._decoding = Decoding(steps, cache, self._draft_block, rule, self.stats)
+        self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        ids: Many[int],
+        params: SamplingParams = DEFAULT_PARAMS,
+        *,
+        marks: Iterable[int] = (),
+        wake: Callable[[], None] | None = None,
+    ) -> Stream:
+        """Generate after the prompt `ids`; returns at once. Any thread may call it.
+
+        Args:
+            marks: token counts of the prompt where another prompt may branch off.
+            wake: called on the engine's thread after each event; must be quick.
+
+        Raises:
+            RequestError: the prompt is empty or an id is none of the model's.
+            ContextFullError: the prompt fills the context.
+            BusyError: too many requests wait.
+        """
+        self._check_prompt(ids)
+        if not self._places.acquire(blocking=False):
+            raise BusyError("too many requests are waiting", "Try again in a while.")
+        try:
+            job = self._sequence(ids, params, marks)
+            job.mailbox.wake = wake
+            self._enter(partial(self._scheduler.add, job))
+        except BaseException:
+            self._places.release()
+            raise
+        return Stream(job.mailbox)
+
+    def embed(self, prompts: Many[Many[int]], pooling: str | None = None) -> NDArray[np.float32]:
+        """One vector for each prompt: its tokens' final states, pooled, not normalised.
+
+        `pooling` is mean, cls or last; None: as the model's file says. Waits for the result:
+        float32 (n, D).
+
+        Raises:
+            RequestError, ContextFullError: as `submit`.
+            UnsupportedError: the model has no pooling and none was named.
+        """
+        for ids in prompts:
+            self._check_prompt(ids)
+        jobs = []
+        for ids in prompts:
+            self._places.acquire()
+            job = self._sequence(ids, DEFAULT_PARAMS, ())
+            job.states = []
+            jobs.append((job, Stream(job.mailbox)))
+            self._enter(partial(self._scheduler.add, job))
+        vectors = np.zeros((len(prompts), self._config.n_embd), np.float32)
+        for vector, (job, stream) in zip(vectors, jobs, strict=True):
+            stream.ids()
+            vector[:] = pool(np.concatenate(job.states or []), pooling or self._config.pooling)
+        return vectors
+
+    def close(self) -> None:
+        """Finish the step at hand, end all requests as cancelled, and join the thread."""
+        with self._door:
+            if not self._is_closed:
+                self._is_closed = True
+                self._inbox.put(lambda: None)
+        self._thread.join()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_prompt(self, ids: Many[int]) -> None:
+        n, limit = len(ids), self._cache.context
+        if n == 0:
+            raise RequestError("the prompt is empty", "Give at least one token.")
+        if not 0 <= min(ids) <= max(ids) < self._config.n_vocab:
+            raise RequestError(
+                f"the prompt has ids from {min(ids)} to {max(ids)}",
+                f"This model's ids are 0 to {self._config.n_vocab - 1}.",
+            )
+        if n >= limit:
+            raise ContextFullError(
+                f"the prompt has {n} tokens and the context holds {limit}, answer included",
+                "Shorten the prompt or load the model with a larger context.",
+            )
+
+    def _sequence(self, ids: Many[int], params: SamplingParams, marks: Iterable[int]) -> Sequence:
+        grammar = None
+        if params.grammar is not None:
+            if self._vocabulary is None:
+                raise RequestError("a grammar needs the tokenizer", "Load one with the model.")
+            grammar = compile_grammar(params.grammar, self._vocabulary)
+        forbidden = self._unused_ids
+        if params.ignore_eos:
+            forbidden = np.union1d(forbidden, np.array(list(self._stop_ids), np.int32))
+        prompt = [int(id) for id in ids]
+        stop_ids = self._stop_ids | params.stop_ids
+        return Sequence(
+            ids=prompt,
+            params=params,
+            marks=tuple(sorted(set(marks))) if self._cache.recurrent else (),
+            sampler=Sampler(params, prompt, forbidden, grammar, stop_ids),
+            stop_ids=stop_ids,
+            mailbox=Mailbox(),
+            context=self._cache.context,
+        )
+
+    def _enter(self, message: Callable[[], None]) -> None:
+        with self._door:
+            if self._is_closed:
+                raise OctavoError("the engine is closed", "Load the model again.")
+            self._inbox.put(message)
+
+    # From here on everything runs on the engine's thread.
+
+    def _work(self) -> None:
+        try:
+            while not self._is_closed:
+                self._receive()
+                self._drop_cancelled()
+                self._admit()
+                self._step()
+        except BaseException as error:  # a fault of ours: nobody may be left waiting
+            self._shut(OctavoError(f"the engine stopped: {error!r}", "Please report this."))
+            raise
+        self._shut(None)
+
+    def _receive(self) -> None:
+        """Take in what has come; wait for it if there is nothing else to do."""
+        s = self._scheduler
+        idle = not s.n_running and not s.waiting
+        while idle or not self._inbox.empty():
+            self._inbox.get()()
+            idle = False
+        self.stats.running, self.stats.waiting = s.n_running, len(s.waiting)
+
+    def _drop_cancelled(self) -> None:
+        for job in self._scheduler.jobs:
+            if job.mailbox.cancelled.is_set():
+                self._end(Outcome(job, "cancelled"))
+
+    def _admit(self) -> None:
+        """Start those for whom there is a place and memory."""
+        while (job := self._scheduler.candidate()) and self._may_admit:
+            try:
+                timeline = self._open(job)
+            except CacheFullError as error:
+                if self._free_spares():
+                    continue
+                if not self._scheduler.n_running:
+                    self._end(Outcome(job, "error", error))
+                    continue
+                self._may_admit = False
+                break
+            job.timeline = timeline
+            job.clock.started = job.clock.started or time.perf_counter()
+            if self._draft_block is not None and job.states is None:
+                job.trail = self._draft_block.begin(timeline)
+            self._scheduler.start(job)
+
+    def _open(self, job: Sequence) -> Timeline:
+        """A timeline with room for the whole prompt, so that started prompts can finish."""
+        if self._prefixes is None or job.states is not None:
+            timeline = self._cache.open()
+        else:
+            timeline = self._prefixes.find(np.array(job.ids, np.int32)).timeline
+        try:
+            timeline.reserve(len(job.ids) - timeline.n_tokens)
+        except CacheFullError:
+            timeline.close()
+            raise
+        if not job.n_generated:
+            job.n_cached = timeline.n_tokens
+            self.stats.cached_tokens += timeline.n_tokens
+        return timeline
+
+    def _free_spares(self) -> bool:
+        """Slots that are only there for guesses go to who cannot run without."""
+        spares = [slot for job in self._scheduler.decoding for slot in job.spare_slots]
+        for job in self._scheduler.decoding:
+            job.spare_slots.clear()
+        for slot in spares:
+            self._cache.free_slot(slot)
+        return bool(spares)
+
+    def _step(self) -> None:
+        work = self._scheduler.next()
+        if work is None:
+            return
+        if isinstance(work, Prefill):
+            jobs = [job for job, _ in work.pieces]
+            self._attempt(jobs, lambda: self._prefill(work.pieces))
+        else:
+            jobs = self._with_room(work.jobs)
+            if jobs:
+                self._attempt(jobs, lambda: self._decode(jobs))
+
+    def _attempt(self, jobs: Many[Sequence], step: Callable[[], list[Outcome]]) -> None:
+        """Run a step; if it fails, those in it fail and the others go on."""
+        try:
+            outcomes = step()
+        except Exception as error:
+            known = error if isinstance(error, OctavoError) else None
+            fault = known or OctavoError(f"a step failed: {error!r}", "Please report this.")
+            outcomes = [Outcome(job, "error", fault) for job in jobs]
+        for outcome in outcomes:
+            if outcome.finish is not None:
+                self._end(outcome)
+            elif outcome.job in self._scheduler.prefilling:
+                self._scheduler.generate(outcome.job)
+
+    def _prefill(self, pieces: Many[tuple[Sequence, int]]) -> list[Outcome]:
+        began = time.perf_counter()
+        outcomes = self._prefilling.run(pieces)
+        self.stats.prefill_seconds += time.perf_counter() - began
+        self.stats.prompt_tokens += sum(n for _, n in pieces)
+        self.stats.prefill_steps += 1
+        return outcomes
+
+    def _decode(self, jobs: Many[Sequence]) -> list[Outcome]:
+        began = time.perf_counter()
+        before = sum(job.n_generated for job in jobs)
+        outcomes = self._decoding.run(jobs)
+        self.stats.decode_seconds += time.perf_counter() - began
+        self.stats.generated_tokens += sum(job.n_generated for job in jobs) - before
+        self.stats.decode_steps += 1
+        return outcomes
+
+    def _with_room(self, jobs: Many[Sequence]) -> list[Sequence]:
+        """Reserve a token's room for each; where memory lacks, the youngest begins again."""
+        for job in jobs:
+            while job in self._scheduler.decoding:
+                try:
+                    job.place.reserve(1)
+                    break
+                except CacheFullError:
+                    self._preempt()
+        return [job for job in jobs if job in self._scheduler.decoding]
+
+    def _preempt(self) -> None:
+        running = [*self._scheduler.decoding, *self._scheduler.prefilling]
+        youngest = max(running, key=lambda job: job.clock.submitted)
+        if len(running) == 1:
+            self._end(Outcome(youngest, "length"))
+            return
+        self._release(youngest, keep=True)
+        self._scheduler.put_back(youngest)
+        self._may_admit = False
+        self.stats.preemptions += 1
+
+    def _end(self, outcome: Outcome) -> None:
+        job, finish = outcome.job, outcome.finish
+        assert finish is not None, "only what has a reason ends"
+        self._scheduler.remove(job)
+        self._release(job, keep=finish != "error" and job.states is None)
+        self._may_admit = True
+        self.stats.requests[finish] = self.stats.requests.get(finish, 0) + 1
+        self._places.release()
+        job.end(finish, outcome.error)
+
+    def _release(self, job: Sequence, keep: bool) -> None:
+        """Give back a sequence's memory, or keep it for later prompts."""
+        timeline, trail = job.timeline, job.trail
+        job.timeline, job.trail = None, None
+        for slot in job.spare_slots:
+            self._cache.free_slot(slot)
+        job.spare_slots.clear()
+        if timeline is None:
+            return
+        if not keep or self._prefixes is None:
+            timeline.close()
+            return
+        if trail is not None and self._draft_block is not None:
+            self._draft_block.catch_up(trail, timeline, force=True)
+        self._prefixes.keep(timeline)
+
+    def _shut(self, fault: OctavoError | None) -> None:
+        with self._door:
+            self._is_closed = True
+        while not self._inbox.empty():
+            self._inbox.get()()
+        finish: FinishReason = "error" if fault else "cancelled"
+        for job in self._scheduler.jobs:
+            self._scheduler.remove(job)
+            job.end(finish, fault)
+
+
+def _unused(vocabulary: Vocabulary | None, n_vocab: int) -> NDArray[np.int32]:
+    """Ids that must never be chosen: unused ones, and rows beyond the tokenizer's tokens."""
+    if vocabulary is None:
+        return np.zeros(0, np.int32)
+    padding = range(vocabulary.n_tokens, n_vocab)
+    unused = {*(id for id in vocabulary.unused_ids if id < n_vocab), *padding}
+    return np.array(sorted(unused), np.int32)

@@ -1,0 +1,166 @@
+"""Grammars: which tokens may come next. A small seam with the llguidance package behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import OctavoError, RequestError
+from octavo.types import GrammarSpec
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+
+class Vocabulary(Protocol):
+    """What the engine needs of a tokenizer."""
+
+    @property
+    def n_tokens(self) -> int: ...
+    @property
+    def stop_ids(self) -> Iterable[int]:
+        """Tokens that end an answer."""
+        ...
+
+    @property
+    def unused_ids(self) -> Iterable[int]:
+        """Ids that stand for nothing and must never be chosen."""
+        ...
+
+    @property
+    def special_ids(self) -> Iterable[int]:
+        """Control tokens: no part of the text."""
+        ...
+
+    def piece(self, id: int, /) -> bytes:
+        """The bytes that the token adds to the text."""
+        ...
+
+
+class Grammar(Protocol):
+    """The state of one sequence's grammar."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing can follow but the end."""
+        ...
+
+    def mask(self, row: NDArray[np.float32]) -> None:
+        """Set the logits (V,) of all tokens that may not come next to -inf.
+
+        Stop tokens are left where the text may end.
+        """
+        ...
+
+    def accept(self, id: int) -> None:
+        """Note the token that came next.
+
+        Raises:
+            OctavoError: the grammar does not allow it.
+        """
+        ...
+
+    def rollback(self, n: int) -> None:
+        """Forget the latest n accepted tokens."""
+        ...
+
+
+def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> Grammar:
+    """Start a grammar. The first one of a vocabulary takes a second, the next ones milliseconds.
+
+    Raises:
+        RequestError: the schema, expression or grammar is wrong; the message says where.
+    """
+    from llguidance import LLMatcher
+
+    sources: dict[str, Callable[[str], str]] = {
+        "json_schema": LLMatcher.grammar_from_json_schema,
+        "regex": LLMatcher.grammar_from_regex,
+        "lark": LLMatcher.grammar_from_lark,
+    }
+    kind = spec.kind.replace("_", " ")
+    try:
+        source = sources[spec.kind](spec.text)
+    except ValueError as error:
+        raise RequestError(f"the {kind} is no valid JSON: {error}", "Correct it.") from error
+    matcher = LLMatcher(_tokenizer(vocabulary), source, log_level=0)
+    if matcher.is_error():
+        reason = matcher.get_error().strip()
+        raise RequestError(f"the {kind} cannot be used: {reason}", "Correct or simplify it.")
+    return _Matcher(matcher)
+
+
+class _Matcher:
+    """A `Grammar` that llguidance runs."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self._matcher.is_stopped())
+
+    def mask(self, row: NDArray[np.float32]) -> None:
+        allowed = np.unpackbits(
+            np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little"
+        )[: len(row)].view(np.bool_)
+        self._check()
+        known = row[: len(allowed)]
+        known[...] = np.where(allowed, known, np.float32(-np.inf))
+        row[len(allowed) :] = -np.inf
+
+    def accept(self, id: int) -> None:
+        if not self._matcher.consume_token(id):
+            self._check()
+
+    def rollback(self, n: int) -> None:
+        self._matcher.rollback(n)
+        self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            reason = self._matcher.get_error().split("\n")[0]
+            raise OctavoError(f"the grammar failed: {reason}", "Simplify the grammar.")
+
+
+class _Pieces:
+    """A vocabulary in the form in which llguidance wants it."""
+
+    is_tokenizer_wrapper = True  # how llguidance knows its own
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.eos_token_id = min(vocabulary.stop_ids, default=0)
+        self.bos_token_id = None
+        special, unused = set(vocabulary.special_ids), set(vocabulary.unused_ids)
+        self.tokens = [
+            # The byte 255 is in no text: such a token fits only where a grammar names it.
+            b"\xff" + (piece or b"<%d>" % id) if id in special or id in unused else piece
+            for id, piece in enumerate(map(vocabulary.piece, range(vocabulary.n_tokens)))
+        ]
+        self.special_token_ids = sorted(special | unused)
+        self._of_byte = {p[0]: id for id, p in enumerate(self.tokens) if len(p) == 1}
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Any tokens that spell the text: llguidance asks only while it starts."""
+        data = text.encode() if isinstance(text, str) else text
+        return [self._of_byte[b] for b in data if b in self._of_byte]
+
+
+_tokenizers: WeakKeyDictionary[Vocabulary, LLTokenizer] = WeakKeyDictionary()
+_building = threading.Lock()
+
+
+def _tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
+    from llguidance import LLTokenizer
+
+    with _building:
+        if vocabulary not in _tokenizers:
+            stops = sorted(vocabulary.stop_ids) or None
+            pieces: Any = _Pieces(vocabulary)  # looks like what it takes, is no subclass
+            _tokenizers[vocabulary] = LLTokenizer(pieces, eos_token=stops)
+        return _tokenizers[vocabulary]

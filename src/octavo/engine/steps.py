@@ -1,0 +1,129 @@
+"""Running the model on pieces of sequences: fills the batch arrays, records and replays steps.
+
+A recorded step is kept with its arrays under its shape. The next step of that shape rewrites the
+arrays and replays it, without Python between the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from octavo import ops
+from octavo.kv.batch import Batch
+from octavo.kv.cache import NULL_PAGE, Cache, Timeline, pages_of
+from octavo.models import Model, Output
+from octavo.ops import Array, Captured
+
+MAX_RECORDED = 32
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive tokens of one sequence, `ids[0]` at position `start`.
+
+    Logits are computed for the last `n_outputs` of them. `slots[i]` receives the recurrent state
+    after `ids[i]`; without it only the last one's is kept, in the timeline's own slot.
+    """
+
+    timeline: Timeline
+    start: int
+    ids: Sequence[int]
+    n_outputs: int = 0
+    slots: Sequence[int] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    batch: Batch
+    hidden: Array  # what `draft` reads; (0, D) for the trunk
+    step: Captured[Output]
+
+
+class Steps:
+    """The trunk and the draft block of one model on one cache.
+
+    Results hold until the next call: a replay overwrites them.
+    """
+
+    def __init__(self, model: Model, cache: Cache) -> None:
+        self._model = model
+        self._cache = cache
+        self._n_pages = pages_of(cache.context)
+        self._recorded: dict[tuple[object, ...], Recorded] = {}  # least recently used first
+
+    @property
+    def n_recorded(self) -> int:
+        return len(self._recorded)
+
+    def is_recorded(self, pieces: Sequence[Piece]) -> bool:
+        """Whether `run` will replay: its time then says something about the next ones."""
+        return _shape("trunk", pieces) in self._recorded
+
+    def run(self, pieces: Sequence[Piece], record: bool = False) -> Output:
+        """The trunk. Timelines must have reserved the room; they are not advanced."""
+        return self._go("trunk", pieces, np.zeros((0, 0), np.float32), record)
+
+    def draft(self, pieces: Sequence[Piece], hidden: Array, record: bool = False) -> Output:
+        """The draft block; `hidden` (T, D) as in `Model.draft`."""
+        return self._go("draft", pieces, hidden, record)
+
+    def _go(self, part: str, pieces: Sequence[Piece], hidden: Array, record: bool) -> Output:
+        key = _shape(part, pieces)
+        known = self._recorded.pop(key, None)
+        if known is not None:
+            self._recorded[key] = known
+            _fill(known.batch, pieces)
+            np.copyto(known.hidden, hidden)
+            known.step.replay()
+            return known.step.result
+        batch = Batch.empty(
+            sum(len(p.ids) for p in pieces),
+            len(pieces),
+            self._n_pages,
+            sum(p.n_outputs for p in pieces),
+        )
+        _fill(batch, pieces)
+        hidden = hidden.copy()
+        step = partial(self._forward, part, batch, hidden)
+        if not record:
+            return step()
+        if len(self._recorded) >= MAX_RECORDED:
+            del self._recorded[next(iter(self._recorded))]
+        captured = ops.capture(step, self._cache.layers[0].backend)
+        self._recorded[key] = Recorded(batch, hidden, captured)
+        return captured.result
+
+    def _forward(self, part: str, batch: Batch, hidden: Array) -> Output:
+        if part == "trunk":
+            return self._model.forward(batch, self._cache.layers)
+        return self._model.draft(batch, hidden, self._cache.layers)
+
+
+def _shape(part: str, pieces: Sequence[Piece]) -> tuple[object, ...]:
+    return part, *((len(p.ids), p.n_outputs) for p in pieces)
+
+
+def _fill(batch: Batch, pieces: Sequence[Piece]) -> None:
+    """Write the pieces into the arrays of a batch of their shape."""
+    at = n_outputs = 0
+    for s, piece in enumerate(pieces):
+        end = at + len(piece.ids)
+        batch.ids[at:end] = piece.ids
+        batch.positions[at:end] = np.arange(piece.start, piece.start + len(piece.ids))
+        batch.starts[s : s + 2] = at, end
+        batch.n_past[s] = piece.start
+        pages = piece.timeline.pages
+        batch.pages[s, : len(pages)] = pages
+        batch.pages[s, len(pages) :] = NULL_PAGE
+        batch.slots[s] = piece.timeline.slot
+        batch.state_slots[at:end] = -1
+        batch.state_slots[end - len(piece.slots or (0,)) : end] = piece.slots or (
+            piece.timeline.slot,
+        )
+        wanted = n_outputs + piece.n_outputs
+        batch.outputs[n_outputs:wanted] = np.arange(end - piece.n_outputs, end)
+        at, n_outputs = end, wanted
