@@ -25,11 +25,13 @@ Ids = NDArray[np.int32]
 Result = TypeVar("Result")
 
 
-def embed(table: Weight, ids: Ids, scale: float) -> Array:
+def embed(table: Weight, ids: Ids, scale: float = 1.0) -> Array:
     return _expanded(table)[ids] * np.float32(scale)
 
 
-def norm(x: Array, w: Weight, eps: float, residual: Array | None) -> Array | tuple[Array, Array]:
+def norm(
+    x: Array, w: Weight, eps: float, residual: Array | None = None
+) -> Array | tuple[Array, Array]:
     total = x if residual is None else x + residual
     mean_square = np.mean(np.square(total, dtype=np.float64), axis=-1, keepdims=True)
     normed = _float32(w.floats() * (total / np.sqrt(mean_square + eps)))
@@ -56,7 +58,7 @@ def rope(x: Array, positions: Ids, table: RopeTable) -> Array:
 
 
 def attend(
-    q: Array, k: Array, v: Array, layer: AttentionLayer, batch: Batch, gate: Array | None
+    q: Array, k: Array, v: Array, layer: AttentionLayer, batch: Batch, gate: Array | None = None
 ) -> Array:
     out = np.empty((*q.shape[:2], v.shape[-1]), np.float32)
     for s in range(batch.n_sequences):
@@ -127,7 +129,9 @@ def experts(x: Array, bank: ExpertBank, ids: Ids, weights: Array) -> Array:
     return out
 
 
-def glu(x: Array, gate: Weight, up: Weight, down: Weight, kind: str, scale: Weight | None) -> Array:
+def glu(
+    x: Array, gate: Weight, up: Weight, down: Weight, kind: str, scale: Weight | None = None
+) -> Array:
     out = _linear(_activation(_linear(x, gate), kind) * _linear(x, up), down)
     if scale is None:
         return out
