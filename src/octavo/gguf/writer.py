@@ -49,7 +49,7 @@ def write_gguf(
         FileFormatError: a value, name, shape or number of bytes that the format does not allow.
     """
     target = Path(path)
-    rows = [(name, _shape(name, shape), by_name(kind), data) for name, shape, kind, data in tensors]
+    rows = [(name, *_layout(name, shape, kind), data) for name, shape, kind, data in tensors]
     if len({row[0] for row in rows}) < len(rows):
         raise _refuse("two tensors have the same name")
     entries = {key: _typed(key, value) for key, value in _items(metadata)}
@@ -94,11 +94,16 @@ def _header(
     return bytes(out)
 
 
-def _shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-    axes = tuple(int(axis) for axis in shape)
+def _layout(name: str, shape: Sequence[int], kind_name: str) -> tuple[tuple[int, ...], GgmlType]:
+    axes, kind = tuple(int(axis) for axis in shape), by_name(kind_name)
     if not 1 <= len(axes) <= MAX_DIMENSIONS or min(axes) < 1:
         raise _refuse(f"tensor {name!r} has shape {axes}, expected 1 to 4 positive dimensions")
-    return axes
+    if axes[-1] % kind.block_elements:
+        raise _refuse(
+            f"tensor {name!r} has rows of {axes[-1]:,} values, but {kind.name} needs a multiple of "
+            f"{kind.block_elements}"
+        )
+    return axes, kind
 
 
 def _label(name: str, what: str) -> bytes:
@@ -169,7 +174,7 @@ def _scalar_kind(key: str, items: Sequence[Any]) -> str:
         ):
             if least <= low and high < most:
                 return kind
-    if types <= {int, float}:
+    if float in types and types <= {int, float}:
         return "f32"
     shown = ", ".join(sorted(t.__name__ for t in types))
     raise _refuse(f"{key!r} holds {shown}, expected bool, int, float or str")
