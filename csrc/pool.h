@@ -16,31 +16,31 @@ namespace octavo {
 // thread that finishes an operation's last chunk moves the cursor on; nobody waits for a thread
 // that holds no chunk, so a worker that the system has descheduled costs its own share only.
 class Pool {
- public:
-  explicit Pool(int n_threads);
-  ~Pool();
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  public:
+    explicit Pool(int n_threads);
+    ~Pool();
+    Pool(const Pool&) = delete;
+    Pool& operator=(const Pool&) = delete;
 
-  int n_threads() const { return static_cast<int>(threads_.size()); }
+    int n_threads() const { return static_cast<int>(threads_.size()); }
 
-  // Runs ops[0], ops[1], ... to their end; the caller works too. A second caller waits.
-  void run(Op* const* ops, int n_ops);
+    // Runs ops[0], ops[1], ... to their end; the caller works too. A second caller waits.
+    void run(Op* const* ops, int n_ops);
 
- private:
-  void work(Thread& thread);
-  void advance(int op, Thread& thread);
-  void serve(Thread& thread);
+  private:
+    void work(Thread& thread);
+    void advance(int op, Thread& thread);
+    void serve(Thread& thread);
 
-  std::mutex running_;
-  std::vector<std::unique_ptr<Thread>> threads_;
-  std::vector<std::thread> workers_;
-  Op* const* ops_ = nullptr;
-  int n_ops_ = 0;
-  alignas(64) std::atomic<uint64_t> cursor_;
-  alignas(64) std::atomic<int> n_done_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};  // odd: the pool is closing
-  std::atomic<int> n_parked_{0};
+    std::mutex running_;
+    std::vector<std::unique_ptr<Thread>> threads_;
+    std::vector<std::thread> workers_;
+    Op* const* ops_ = nullptr;
+    int n_ops_ = 0;
+    alignas(64) std::atomic<uint64_t> cursor_;
+    alignas(64) std::atomic<int> n_done_{0};
+    alignas(64) std::atomic<uint32_t> generation_{0};  // odd: the pool is closing
+    std::atomic<int> n_parked_{0};
 };
 
 }  // namespace octavo
