@@ -21,10 +21,10 @@ class BytePairEncoder:
         self, ids: dict[str, int], merges: Sequence[str], pretokenizer: PreTokenizer
     ) -> None:
         self._ids = ids
-        n = len(merges)
-        # Backwards, so that of equal lines the first counts. Neither side holds a space: the
-        # line itself serves as the key of the pair, and nothing needs to be cut.
-        self._ranks = dict(zip(reversed(merges), range(n - 1, -1, -1), strict=True))
+        lines = list(merges)
+        lines.reverse()  # so that of equal lines the first counts
+        # Neither side holds a space: the line itself is the key of the pair, nothing is cut.
+        self._ranks = dict(zip(lines, range(len(lines) - 1, -1, -1), strict=True))
         self._pretokenizer = pretokenizer
         self._words = WordCache(self._encode_word)
 

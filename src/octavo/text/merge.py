@@ -1,4 +1,4 @@
-"""Joining adjacent symbols, best pair first: what byte-pair and SentencePiece vocabularies share."""
+"""Joining adjacent symbols, best pair first: what byte-pair and SentencePiece models share."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class PieceEncoder:
         scores = vocabulary.scores if len(vocabulary.scores) else np.zeros(len(types), np.float32)
         # Infinity marks the tokens that text must not become.
         ordinary = (types == NORMAL) | (types == USER_DEFINED)
-        self._costs = np.where(ordinary, -scores, np.inf).tolist()
+        self._costs: list[float] = np.where(ordinary, -scores, np.inf).tolist()
         self._bytes = [self._ids.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
         self._unknown = vocabulary.named.get("unknown", -1)
         self._word = _word_pattern(vocabulary)
@@ -49,9 +49,8 @@ class PieceEncoder:
 
     def _rank(self, left: str, right: str) -> float | None:
         token = self._ids.get(left + right)
-        if token is None or self._costs[token] == math.inf:
-            return None
-        return self._costs[token]
+        cost = math.inf if token is None else self._costs[token]
+        return None if cost == math.inf else cost
 
 
 def _word_pattern(vocabulary: Vocabulary) -> re.Pattern[str]:
@@ -59,7 +58,7 @@ def _word_pattern(vocabulary: Vocabulary) -> re.Pattern[str]:
 
     Such a place is before a ▁ that follows a character which no token has before a ▁.
     """
-    joined = "\0".join(vocabulary.texts)
+    joined = "\0".join(vocabulary.ids)
     bridges = {pair[0] for pair in re.findall(f"[^{SPACE}\0]{SPACE}", joined)} | {"\0"}
     inside = "".join(map(re.escape, sorted(bridges)))
     return re.compile(f"(?:{SPACE}+[^{SPACE}]*|[^{SPACE}]+)(?:(?<=[{inside}]){SPACE}+[^{SPACE}]*)*")

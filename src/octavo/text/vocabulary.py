@@ -73,7 +73,10 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Text of a token -> its id. Made when first needed: 30 ms for 250 000 tokens."""
+        """Text of a token -> its id, in order of ids; of equal texts, the last counts.
+
+        Made when first needed: 0.1 s for 250 000 tokens.
+        """
         return dict(zip(self.texts, range(len(self.texts)), strict=True))
 
     @cached_property
