@@ -115,7 +115,7 @@ def make_tiny(
             remove one.
         optional: regular expression of tensors to add that a file may leave out.
     """
-    metadata = _metadata(arch, mtp, vocab, dict(changes or {}))
+    metadata = _values(arch, mtp, vocab, changes or {})
     untied = "" if arch in _TIED else r"^output\.weight|"
     recorder = Recorder(seed, f"{untied}shared_head_norm|{optional or '$^'}", arch == "qwen2")
     models.build(as_metadata(metadata), recorder)
@@ -145,7 +145,7 @@ class Recorder:
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Weight:
         if name not in self.made:
-            values = self._values(name, shape).astype(np.float32)
+            values = self._random(name, shape).astype(np.float32)
             self.made[name] = Weight(
                 name, "f32", shape, values.reshape(-1).view(np.uint8), reference
             )
@@ -157,7 +157,7 @@ class Recorder:
         wanted = name in self.made or re.search(self._optional, name)
         return self(name, shape) if wanted else None
 
-    def _values(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    def _random(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         noise = self._rng.standard_normal(shape)
         if name.endswith("norm.weight"):
             return 1 + 0.1 * noise
@@ -172,24 +172,32 @@ class Recorder:
         return noise * (2 if is_wide else 1) / np.sqrt(shape[-1])
 
 
-def _metadata(arch: str, mtp: bool, vocab: int | None, changes: dict[str, Any]) -> dict[str, Any]:
+def tiny_metadata(
+    arch: str, *, mtp: bool = False, changes: Mapping[str, Any] | None = None
+) -> Metadata:
+    """The metadata of `make_tiny`."""
+    return as_metadata(_values(arch, mtp, None, changes or {}))
+
+
+def _values(arch: str, mtp: bool, vocab: int | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {**_DENSE, **SIZES[arch]}
     if "expert_count" in sizes:
         del sizes["feed_forward_length"]
     if mtp:
         sizes["block_count"] += 1
         sizes["nextn_predict_layers"] = 1
-    whole = {key: changes.pop(key) for key in [*changes] if key.startswith(("general.", "token"))}
-    sizes = {key: value for key, value in (sizes | changes).items() if value is not None}
     words = sentencepiece(vocab) if arch == "gemma3" else byte_level(_PRE.get(arch, "qwen2"), vocab)
-    return {
+    values = {
         "general.architecture": arch,
         "general.type": "model",
         "general.name": f"tiny {arch}",
         **{f"{arch}.{key}": value for key, value in sizes.items()},
         **words,
-        **whole,
     }
+    for key, value in changes.items():
+        is_whole = key.startswith(("general.", "tokenizer."))
+        values[key if is_whole else f"{arch}.{key}"] = value
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _type_of(weight: Weight, types: str | Mapping[str, str] | None) -> str:
