@@ -379,6 +379,6 @@ def _unused(vocabulary: Vocabulary | None, n_vocab: int) -> NDArray[np.int32]:
     """Ids that must never be chosen: unused ones, and rows beyond the tokenizer's tokens."""
     if vocabulary is None:
         return np.zeros(0, np.int32)
-    padding = range(vocabulary.n_tokens, n_vocab)
+    padding = range(vocabulary.vocab_size, n_vocab)
     unused = {*(id for id in vocabulary.unused_ids if id < n_vocab), *padding}
     return np.array(sorted(unused), np.int32)

@@ -21,7 +21,7 @@ class Vocabulary(Protocol):
     """What the engine needs of a tokenizer."""
 
     @property
-    def n_tokens(self) -> int: ...
+    def vocab_size(self) -> int: ...
     @property
     def stop_ids(self) -> Iterable[int]:
         """Tokens that end an answer."""
@@ -33,11 +33,11 @@ class Vocabulary(Protocol):
         ...
 
     @property
-    def special_ids(self) -> Iterable[int]:
+    def control_ids(self) -> Iterable[int]:
         """Control tokens: no part of the text."""
         ...
 
-    def piece(self, id: int, /) -> bytes:
+    def piece(self, token: int) -> bytes:
         """The bytes that the token adds to the text."""
         ...
 
@@ -57,7 +57,7 @@ class Grammar(Protocol):
         """
         ...
 
-    def accept(self, id: int) -> None:
+    def accept(self, token: int) -> None:
         """Note the token that came next.
 
         Raises:
@@ -114,8 +114,8 @@ class _Matcher:
         known[...] = np.where(allowed, known, np.float32(-np.inf))
         row[len(allowed) :] = -np.inf
 
-    def accept(self, id: int) -> None:
-        if not self._matcher.consume_token(id):
+    def accept(self, token: int) -> None:
+        if not self._matcher.consume_token(token):
             self._check()
 
     def rollback(self, n: int) -> None:
@@ -136,11 +136,11 @@ class _Pieces:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.eos_token_id = min(vocabulary.stop_ids, default=0)
         self.bos_token_id = None
-        special, unused = set(vocabulary.special_ids), set(vocabulary.unused_ids)
+        special, unused = set(vocabulary.control_ids), set(vocabulary.unused_ids)
         self.tokens = [
             # The byte 255 is in no text: such a token fits only where a grammar names it.
             b"\xff" + (piece or b"<%d>" % id) if id in special or id in unused else piece
-            for id, piece in enumerate(map(vocabulary.piece, range(vocabulary.n_tokens)))
+            for id, piece in enumerate(map(vocabulary.piece, range(vocabulary.vocab_size)))
         ]
         self.special_token_ids = sorted(special | unused)
         self._of_byte = {p[0]: id for id, p in enumerate(self.tokens) if len(p) == 1}
