@@ -1,0 +1,193 @@
+"""From a file and its plan to a model: weights are read into memory of our own, or mapped.
+
+Reading: every tensor gets a place on a cache line in one block of huge-page memory, and two
+threads fill it in the order of the file. The system keeps the file's pages too, as long as it has
+room, so a second start copies from memory and is limited by that, not by the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo import arena, models
+from octavo.errors import FileFormatError, MemoryPlanError
+from octavo.gguf.header import TensorInfo
+from octavo.gguf.reader import GGUFFile, open_gguf
+from octavo.models.source import TensorFile
+from octavo.plan.memory import text
+from octavo.plan.plan import Plan
+
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all), from any thread
+
+ALIGNMENT_BYTES = 64  # a cache line, and the widest vector
+_CHUNK_BYTES = 16 << 20
+_THREADS = 2  # one waits for the disk or copies while the other does; more gained nothing
+_SAMPLES = 64
+_SAMPLE_BYTES = 4096
+
+
+def load_model(
+    source: str | Path | GGUFFile,
+    plan: Plan,
+    backend: ModuleType,
+    progress: Progress | None = None,
+) -> models.Model:
+    """The model of a file, its weights where the plan says.
+
+    An open file stays the caller's to close, at any time: mapped weights keep the mapping.
+
+    Raises:
+        NotFoundError, FileFormatError, UnsupportedError: as `open_gguf` and `models.build`; or
+            the file changed while it was read.
+        MemoryPlanError: the system gave less memory than the plan counted on.
+    """
+    if not isinstance(source, GGUFFile):
+        with open_gguf(source) as file:
+            return load_model(file, plan, backend, progress)
+    report = progress or _silent
+    tensors: TensorFile = source
+    if plan.weights == "read":
+        tensors = read_tensors(source, report)
+    else:
+        report(plan.file_bytes, plan.file_bytes)
+    return models.build(source.metadata, models.FileWeights(tensors, backend))
+
+
+def fingerprint(file: GGUFFile) -> str:
+    """Names a model's bytes, without reading all of them: for what is bound to a model.
+
+    Covers the architecture, the tensor table and samples of up to 64 tensors.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{file.metadata.architecture} {file.n_bytes}".encode())
+    tensors = sorted(file.tensors.values(), key=_place)
+    for tensor in tensors:
+        row = f"{tensor.name} {tensor.shape} {tensor.type_name} {tensor.shard} {tensor.offset}"
+        digest.update(row.encode())
+    for tensor in tensors[:: -(-len(tensors) // _SAMPLES) or 1]:
+        digest.update(file.data(tensor.name)[:_SAMPLE_BYTES].data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class TensorsInMemory:
+    """Tensors that were read, as a `TensorFile`."""
+
+    tensors: Mapping[str, TensorInfo]
+    starts: Mapping[str, int]
+    memory: NDArray[np.uint8]
+
+    def data(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor, (n_bytes,) uint8, 64-byte aligned."""
+        start = self.starts[name]
+        return self.memory[start : start + self.tensors[name].n_bytes]
+
+
+def read_tensors(file: GGUFFile, progress: Progress) -> TensorsInMemory:
+    """Read every tensor.
+
+    Raises:
+        FileFormatError: the file has become shorter since it was opened, or cannot be read.
+        MemoryPlanError: there is not enough memory.
+    """
+    tensors = sorted(file.tensors.values(), key=_place)
+    starts, n_bytes = {}, 0
+    for tensor in tensors:
+        starts[tensor.name] = n_bytes
+        n_bytes += tensor.n_bytes + -tensor.n_bytes % ALIGNMENT_BYTES
+    try:
+        memory = arena.allocate(n_bytes)
+    except MemoryError as error:
+        raise MemoryPlanError(
+            f"The system has no {text(n_bytes)} for the weights of {file.path.name}",
+            "Close other programs, or plan again: the weights can be mapped instead.",
+        ) from error
+    chunks = list(_chunks(tensors, starts))
+    reading = _Reading(file.shards, memory, sum(t.n_bytes for t in tensors), progress)
+    with ThreadPoolExecutor(_THREADS, "octavo-read") as pool:
+        for _ in pool.map(reading.run, (chunks[i::_THREADS] for i in range(_THREADS))):
+            pass
+    return TensorsInMemory(dict(file.tensors), starts, memory)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A piece of a file and its place in memory."""
+
+    shard: int
+    offset: int
+    start: int
+    n_bytes: int
+
+
+def _chunks(tensors: list[TensorInfo], starts: Mapping[str, int]) -> Iterator[_Chunk]:
+    for tensor in tensors:
+        for done in range(0, tensor.n_bytes, _CHUNK_BYTES):
+            n = min(_CHUNK_BYTES, tensor.n_bytes - done)
+            yield _Chunk(tensor.shard, tensor.offset + done, starts[tensor.name] + done, n)
+
+
+class _Reading:
+    """What the reading threads share."""
+
+    def __init__(
+        self, paths: tuple[Path, ...], memory: NDArray[np.uint8], n_bytes: int, progress: Progress
+    ) -> None:
+        self._paths = paths
+        self._memory = memory
+        self._n_bytes = n_bytes
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+        self._failed = threading.Event()
+
+    def run(self, chunks: list[_Chunk]) -> None:
+        """Read these; one thread's share. Stops early once another thread has failed."""
+        files: dict[int, BinaryIO] = {}
+        try:
+            for chunk in chunks:
+                if self._failed.is_set():
+                    return
+                if chunk.shard not in files:
+                    files[chunk.shard] = self._paths[chunk.shard].open("rb", buffering=0)
+                self._read(files[chunk.shard], chunk)
+        except BaseException:
+            self._failed.set()
+            raise
+        finally:
+            for file in files.values():
+                file.close()
+
+    def _read(self, file: BinaryIO, chunk: _Chunk) -> None:
+        target = self._memory[chunk.start : chunk.start + chunk.n_bytes].data
+        file.seek(chunk.offset)
+        done = 0
+        while done < chunk.n_bytes:
+            n = file.readinto(target[done:])  # type: ignore[attr-defined]
+            if not n:
+                raise FileFormatError(
+                    f"{self._paths[chunk.shard].name} became shorter while it was read",
+                    "Do not change a model file while it is in use; fetch it again.",
+                )
+            done += n
+        with self._lock:
+            self._done += chunk.n_bytes
+            self._progress(self._done, self._n_bytes)
+
+
+def _place(tensor: TensorInfo) -> tuple[int, int]:
+    return tensor.shard, tensor.offset
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress is shown."""
