@@ -165,14 +165,8 @@ class FillFloatTiles final : public Op {
     }
 
     void run(int chunk, Thread&) override {
-        for (int i = chunks_.begin(chunk); i < chunks_.end(chunk); ++i) {
-            float* out = tiles_.values + static_cast<size_t>(i) * x_.dim * kTileTokens;
-            for (int t = 0; t < kTileTokens; ++t) {
-                const int token = i * kTileTokens + t;
-                const float* in = token < x_.n_tokens ? x_.at(token, 0) : nullptr;
-                for (int c = 0; c < x_.dim; ++c) out[c * kTileTokens + t] = in ? in[c] : 0.0f;
-            }
-        }
+        for (int i = chunks_.begin(chunk); i < chunks_.end(chunk); ++i)
+            fill_float_tile(x_, nullptr, tiles_, i);
     }
 
   private:
@@ -210,32 +204,6 @@ void multiply_float_tile(const float* const panels[kTilePanels], const float* x,
         }
 }
 
-void multiply_float_rows(const Matrix& w, int row0, const FloatTiles& x, int tile0, int tile1,
-                         const float* bias, float* out, int64_t out_stride, float* scratch) {
-    alignas(64) float begin[kTileRows];
-    const int n_rows = rows_from(w, row0);
-    begin_sums(bias, row0, n_rows, begin);
-    for (int column = 0; column < w.rows.n_columns; column += kFloatBlockColumns) {
-        const int left = w.rows.n_columns - column;
-        const int n_columns = left < kFloatBlockColumns ? left : kFloatBlockColumns;
-        const float* panels[kTilePanels];
-        for (int p = 0; p < kTilePanels; ++p) {
-            float* panel = scratch + p * kFloatBlockColumns * kPanelRows;
-            w.format->pack_panel(w.rows, row0 + p * kPanelRows, column, n_columns, panel);
-            panels[p] = panel;
-        }
-        for (int i = tile0; i < tile1; ++i) {
-            const int token = i * kTileTokens;
-            const int n_tokens = x.n_tokens - token;
-            const TilePlace place{out + (token - tile0 * kTileTokens) * out_stride, out_stride,
-                                  n_rows, n_tokens < kTileTokens ? n_tokens : kTileTokens};
-            const float* values =
-                x.values + (static_cast<size_t>(i) * x.n_columns + column) * kTileTokens;
-            multiply_float_tile(panels, values, n_columns, place, column == 0 ? begin : nullptr);
-        }
-    }
-}
-
 // Chunks of one tile of weight rows x one block of tokens; the blocks of a row tile follow each
 // other, so that threads share no weights but at the ends.
 template <class Tiles>
@@ -267,8 +235,7 @@ class MatMul final : public Op {
     }
     void multiply_chunk(const FloatTiles& x, int row0, int tile0, int tile1, float* out,
                         void* scratch) const {
-        multiply_float_rows(w_, row0, x, tile0, tile1, bias_, out, out_stride_,
-                            static_cast<float*>(scratch));
+        multiply_float_rows(w_, row0, x, tile0, tile1, bias_, out, out_stride_, scratch);
     }
 
     Matrix w_;
@@ -301,6 +268,16 @@ void fill_tile(const QuantRows& x, const int32_t* rows, const TokenTiles& tiles,
     }
 }
 
+void fill_float_tile(const Heads& x, const int32_t* rows, const FloatTiles& tiles, int tile) {
+    float* out = tiles.values + static_cast<size_t>(tile) * tiles.n_columns * kTileTokens;
+    for (int t = 0; t < kTileTokens; ++t) {
+        const int token = tile * kTileTokens + t;
+        const bool exists = token < tiles.n_tokens;
+        const float* in = !exists ? nullptr : x.at(rows ? rows[token] : token, 0);
+        for (int c = 0; c < tiles.n_columns; ++c) out[c * kTileTokens + t] = in ? in[c] : 0.0f;
+    }
+}
+
 TokenTiles tile_tokens(Program& program, const QuantRows& x) {
     TokenTiles tiles{
         static_cast<TokenGroup*>(program.buffer(TokenTiles::bytes(x.n_rows, x.n_columns))),
@@ -329,6 +306,32 @@ void multiply_rows(const Matrix& w, int row0, const TokenTiles& x, int tile0, in
                                 ? (halves ? multiply<2, true> : multiply<1, true>)
                                 : (halves ? multiply<2, false> : multiply<1, false>);
     multiply_format(w, row0, x, tile0, tile1, bias, out, out_stride, scratch);
+}
+
+void multiply_float_rows(const Matrix& w, int row0, const FloatTiles& x, int tile0, int tile1,
+                         const float* bias, float* out, int64_t out_stride, void* scratch) {
+    alignas(64) float begin[kTileRows];
+    const int n_rows = rows_from(w, row0);
+    begin_sums(bias, row0, n_rows, begin);
+    for (int column = 0; column < w.rows.n_columns; column += kFloatBlockColumns) {
+        const int left = w.rows.n_columns - column;
+        const int n_columns = left < kFloatBlockColumns ? left : kFloatBlockColumns;
+        const float* panels[kTilePanels];
+        for (int p = 0; p < kTilePanels; ++p) {
+            float* panel = static_cast<float*>(scratch) + p * kFloatBlockColumns * kPanelRows;
+            w.format->pack_panel(w.rows, row0 + p * kPanelRows, column, n_columns, panel);
+            panels[p] = panel;
+        }
+        for (int i = tile0; i < tile1; ++i) {
+            const int token = i * kTileTokens;
+            const int n_tokens = x.n_tokens - token;
+            const TilePlace place{out + (token - tile0 * kTileTokens) * out_stride, out_stride,
+                                  n_rows, n_tokens < kTileTokens ? n_tokens : kTileTokens};
+            const float* values =
+                x.values + (static_cast<size_t>(i) * x.n_columns + column) * kTileTokens;
+            multiply_float_tile(panels, values, n_columns, place, column == 0 ? begin : nullptr);
+        }
+    }
 }
 
 void matmul(Program& program, const Matrix& w, const TokenTiles& x, const float* bias, float* out,

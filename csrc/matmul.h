@@ -66,7 +66,11 @@ void multiply_rows(const Matrix& w, int row0, const TokenTiles& x, int tile0, in
 void matmul(Program& program, const Matrix& w, const TokenTiles& x, const float* bias, float* out,
             int64_t out_stride);
 
+// The float twins.
+void fill_float_tile(const Heads& x, const int32_t* rows, const FloatTiles& tiles, int tile);
 FloatTiles tile_floats(Program& program, const Heads& x);
+void multiply_float_rows(const Matrix& w, int row0, const FloatTiles& x, int tile0, int tile1,
+                         const float* bias, float* out, int64_t out_stride, void* scratch);
 void matmul_floats(Program& program, const Matrix& w, const FloatTiles& x, const float* bias,
                    float* out, int64_t out_stride);
 

@@ -16,6 +16,15 @@ struct PanelGroup {
     float offset[kHalves][kPanelRows];
 };
 
+// Formats whose offsets are all -scale * kZero become signed values without offsets in a panel.
+template <class Format>
+constexpr int panel_zero() {
+    if constexpr (requires { Format::kZero; }) return Format::kZero;
+    return 0;
+}
+template <class Format>
+constexpr bool kPanelOffset = Format::kOffset && panel_zero<Format>() == 0;
+
 constexpr int kFloatPanelColumns = 32;  // a float panel is [column][row], in groups of this many
 
 // Turns 8 rows of 8 words into 8 columns of 8 words; in[i] at in + i * 32 bytes.
@@ -75,11 +84,14 @@ void pack_span(const uint8_t* const rows[8], int n_groups, int first_row,
     for (int group = 0; group < n_groups; ++group) {
         PanelGroup<kHalves>& out = groups[group];
         B values[8];
-        for (int row = 0; row < 8; ++row)
-            values[row] = rows[row]
-                              ? Format::values(rows[row] + group / kBlockGroups * Format::kBytes,
-                                               group % kBlockGroups)
-                              : splat_byte(0);
+        for (int row = 0; row < 8; ++row) {
+            values[row] = splat_byte(0);
+            if (!rows[row]) continue;
+            const uint8_t* block = rows[row] + group / kBlockGroups * Format::kBytes;
+            values[row] = Format::values(block, group % kBlockGroups);
+            if constexpr (panel_zero<Format>() != 0)
+                values[row] = sub(values[row], splat_byte(panel_zero<Format>()));
+        }
         transpose_words(values, out.values[0][first_row], sizeof out.values[0]);
         for (int half = 0; half < kHalves; ++half) {
             I sums = zero_integers();

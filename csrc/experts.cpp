@@ -1,0 +1,467 @@
+// Gated feed-forward: routed experts (`experts`) and the dense or shared one (`glu`, which is one
+// expert that every token uses).
+//
+// A pair is one use of an expert by a token. Pairs are sorted by expert; gate and up of a pair give
+// its hidden row, down gives its result, and a token's results are added in the order of its
+// experts. So what a token gets does not depend on the other tokens, except for the choice below
+// between dot products and panels, which the number of tokens alone decides.
+#include <cmath>
+#include <new>
+
+#include "chunks.h"
+#include "level.h"
+#include "linear.h"
+#include "matmul.h"
+#include "program.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+namespace {
+
+// Some 32 KB of weights a chunk where they are read at memory speed.
+constexpr size_t kDotChunkBytes = 32768;
+// Tiles of tokens a chunk where they are multiplied with panels.
+constexpr int kChunkTiles = 64;
+
+// An expert with its pairs: sorted positions first .. first + n - 1.
+struct Group {
+    int expert;
+    int first;
+    int n;
+    int first_tile;   // of the tiles that its pairs fill
+    int first_chunk;  // of the operation that is being cut into chunks
+};
+
+// The pairs of a step, sorted by expert. Filled anew in every run, by the first operation.
+struct Pairs {
+    const int32_t* ids;  // (T, k); nullptr: every token uses expert 0
+    int n_tokens;
+    int n_used;
+    int n_experts;
+    Group* groups;      // those experts that have pairs
+    int32_t* token_of;  // sorted position -> token
+    int32_t* position;  // (T, k) -> sorted position
+    int n_groups;
+    int n_tiles;
+
+    int count() const { return n_tokens * n_used; }
+    int most_tiles() const { return count() / kTileTokens + n_experts; }
+
+    void sort() {
+        // Groups are indexed by expert first; those without pairs are dropped at the end.
+        for (int e = 0; e < n_experts; ++e) groups[e] = {e, 0, 0, 0, 0};
+        for (int i = 0; i < count(); ++i) ++groups[ids ? ids[i] : 0].n;
+        for (int e = 1; e < n_experts; ++e) groups[e].first = groups[e - 1].first + groups[e - 1].n;
+        for (int e = 0; e < n_experts; ++e) groups[e].first_chunk = groups[e].first;
+        for (int i = 0; i < count(); ++i) {
+            position[i] = groups[ids ? ids[i] : 0].first_chunk++;
+            token_of[position[i]] = i / n_used;
+        }
+        n_groups = n_tiles = 0;
+        for (int e = 0; e < n_experts; ++e) {
+            if (groups[e].n == 0) continue;
+            groups[n_groups] = groups[e];
+            groups[n_groups++].first_tile = n_tiles;
+            n_tiles += (groups[e].n + kTileTokens - 1) / kTileTokens;
+        }
+    }
+};
+
+class Sort final : public Op {
+  public:
+    explicit Sort(Pairs* pairs) : pairs_(pairs) {}
+    int prepare() override { return pairs_->count() > 0; }
+    void run(int, Thread&) override { pairs_->sort(); }
+
+  private:
+    Pairs* pairs_;
+};
+
+// Rows that matrices multiply, in the forms that their formats need. Row of the pair at sorted
+// position i: rows[i], or i where `rows` is nullptr.
+struct Factor {
+    Heads floats;
+    QuantRows quant;
+    const int32_t* rows;
+    TokenTiles tiles;  // of all groups, one after the other
+    FloatTiles float_tiles;
+
+    int row(int position) const { return rows ? rows[position] : position; }
+};
+
+class FillGroupTiles final : public Op {
+  public:
+    FillGroupTiles(const Pairs* pairs, const Factor& x) : pairs_(pairs), x_(x) {}
+
+    int prepare() override { return pairs_->n_groups; }
+
+    void run(int chunk, Thread& thread) override {
+        const Group& group = pairs_->groups[chunk];
+        auto* rows = static_cast<int32_t*>(thread.scratch(group.n * sizeof(int32_t)));
+        for (int i = 0; i < group.n; ++i) rows[i] = x_.row(group.first + i);
+        const int n_tiles = (group.n + kTileTokens - 1) / kTileTokens;
+        for (int i = 0; i < n_tiles; ++i) {
+            if (x_.tiles.groups) fill_tile(x_.quant, rows, group_tiles(x_.tiles, group), i);
+            if (x_.float_tiles.values)
+                fill_float_tile(x_.floats, rows, group_tiles(x_.float_tiles, group), i);
+        }
+    }
+
+    static TokenTiles group_tiles(const TokenTiles& all, const Group& group) {
+        return {all.groups + static_cast<size_t>(group.first_tile) * all.n_groups, group.n,
+                all.n_groups};
+    }
+    static FloatTiles group_tiles(const FloatTiles& all, const Group& group) {
+        const size_t tile = static_cast<size_t>(all.n_columns) * kTileTokens;
+        return {all.values + group.first_tile * tile, group.n, all.n_columns};
+    }
+
+  private:
+    const Pairs* pairs_;
+    Factor x_;
+};
+
+// Rows row0 .. row1 - 1 of one expert's matrix.
+struct ExpertRows {
+    Matrix matrix;
+    int row0;
+    int row1;
+};
+
+ExpertRows rows_of(const Matrix& bank, int rows_per_expert, int expert, int row0, int row1) {
+    Matrix m = bank;
+    m.rows.data += static_cast<size_t>(expert) * rows_per_expert * m.rows.row_bytes;
+    m.rows.n_rows = row1 < rows_per_expert ? row1 : rows_per_expert;
+    return {m, row0, m.rows.n_rows};
+}
+
+// The work of one layer, shared by its operations.
+struct Layer {
+    Pairs pairs;
+    bool tiled;  // panels instead of dot products
+    Matrix gate, up, down;
+    bool fused;  // gate holds gate rows, then up rows
+    Activation activation;
+    int hidden_dim;
+    int out_dim;
+    Factor x, hidden;
+    float* hidden_rows;  // (pairs, hidden_dim)
+    float* results;      // (pairs, out_dim)
+};
+
+// out[(i - from) * stride + r - w.row0] for the pairs from..to of a group; `tiled`: to - from and
+// from are multiples of kTileTokens, but for the group's end, and rows one tile's.
+void multiply(const ExpertRows& w, const Factor& x, const Group& group, int from, int to,
+              bool tiled, float* out, int64_t stride, void* scratch) {
+    const Matrix& m = w.matrix;
+    if (tiled) {
+        const int tile0 = from / kTileTokens;
+        const int tile1 = (to + kTileTokens - 1) / kTileTokens;
+        if (m.format->is_float)
+            multiply_float_rows(m, w.row0, FillGroupTiles::group_tiles(x.float_tiles, group), tile0,
+                                tile1, nullptr, out, stride, scratch);
+        else
+            multiply_rows(m, w.row0, FillGroupTiles::group_tiles(x.tiles, group), tile0, tile1,
+                          nullptr, out, stride, scratch);
+        return;
+    }
+    BlockRows rows = m.rows;
+    rows.data += w.row0 * rows.row_bytes;
+    rows.n_rows = w.row1 - w.row0;
+    for (int i = from, n; i < to; i += n) {
+        // Neighbours in x are taken together: their weights are read once.
+        const int row = x.row(group.first + i);
+        for (n = 1; n < kMaxColumns && i + n < to && x.row(group.first + i + n) == row + n;) ++n;
+        float* y = out + (i - from) * stride - row * stride;  // `dot` counts from token 0
+        if (m.format->is_float)
+            m.format->dot_floats(rows, 0, rows.n_rows, x.floats.data, x.floats.token, row, row + n,
+                                 y, stride);
+        else
+            m.format->dot(rows, 0, rows.n_rows, x.quant, row, row + n, y, stride);
+    }
+}
+
+// Chunks over (group, block of its pairs, block of weight rows).
+class GroupChunks {
+  public:
+    void cut(Pairs& pairs, bool tiled, int n_rows, size_t row_bytes) {
+        pairs_ = &pairs;
+        const int few = static_cast<int>(kDotChunkBytes / row_bytes) & ~7;
+        block_rows_ = tiled ? kTileRows : few < 8 ? 8 : few;
+        block_pairs_ = tiled ? kChunkTiles * kTileTokens : pairs.count();
+        n_row_blocks_ = (n_rows + block_rows_ - 1) / block_rows_;
+        n_chunks_ = 0;
+        for (int i = 0; i < pairs.n_groups; ++i) {
+            pairs.groups[i].first_chunk = n_chunks_;
+            n_chunks_ += (pairs.groups[i].n + block_pairs_ - 1) / block_pairs_ * n_row_blocks_;
+        }
+    }
+
+    int count() const { return n_chunks_; }
+
+    struct Place {
+        const Group* group;
+        int from, to;  // pairs of the group
+        int row0, row1;
+    };
+
+    Place at(int chunk) const {
+        int low = 0, high = pairs_->n_groups;
+        while (high - low > 1) {
+            const int middle = (low + high) / 2;
+            (pairs_->groups[middle].first_chunk <= chunk ? low : high) = middle;
+        }
+        const Group& group = pairs_->groups[low];
+        const int inside = chunk - group.first_chunk;
+        const int from = inside / n_row_blocks_ * block_pairs_;
+        const int row0 = inside % n_row_blocks_ * block_rows_;
+        return {&group, from, from + block_pairs_ < group.n ? from + block_pairs_ : group.n, row0,
+                row0 + block_rows_};
+    }
+
+  private:
+    const Pairs* pairs_ = nullptr;
+    int block_rows_ = 1, block_pairs_ = 1, n_row_blocks_ = 1, n_chunks_ = 0;
+};
+
+F gelu(F x) {
+    // x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), which is the tanh form.
+    const F inner = mul(x, fma(mul(x, x), splat(0.044715f * 1.5957691216f), splat(1.5957691216f)));
+    return div(x, add(splat(1.0f), exp(sub(zero(), inner))));
+}
+
+void activate(Activation activation, const float* gate, const float* up, int n, float* out) {
+    for (int i = 0; i < n; i += kLanes) {
+        const int some = n - i < kLanes ? n - i : kLanes;
+        const F g = load_first(gate + i, some);
+        const F acted = activation == Activation::kSilu ? silu(g) : gelu(g);
+        store_first(out + i, mul(acted, load_first(up + i, some)), some);
+    }
+}
+
+class GateUp final : public Op {
+  public:
+    explicit GateUp(Layer* layer) : layer_(layer) {}
+
+    int prepare() override {
+        chunks_.cut(layer_->pairs, layer_->tiled, layer_->hidden_dim, layer_->gate.rows.row_bytes);
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread& thread) override {
+        const Layer& l = *layer_;
+        const auto place = chunks_.at(chunk);
+        const int gate_rows = l.fused ? 2 * l.hidden_dim : l.hidden_dim;
+        const ExpertRows gate = within(
+            rows_of(l.gate, gate_rows, place.group->expert, place.row0, place.row1), l.hidden_dim);
+        const int n_rows = gate.row1 - gate.row0;
+        const int up_row0 = l.fused ? l.hidden_dim + place.row0 : place.row0;
+        const ExpertRows up = rows_of(l.fused ? l.gate : l.up, gate_rows, place.group->expert,
+                                      up_row0, up_row0 + n_rows);
+        const int64_t stride = place.row1 - place.row0;
+        const size_t n_floats = (place.to - place.from) * stride;
+        auto* g = static_cast<float*>(
+            thread.scratch(2 * n_floats * sizeof(float) + multiply_scratch_bytes()));
+        float* u = g + n_floats;
+        void* scratch = u + n_floats;
+        multiply(gate, l.x, *place.group, place.from, place.to, l.tiled, g, stride, scratch);
+        multiply(up, l.x, *place.group, place.from, place.to, l.tiled, u, stride, scratch);
+        for (int i = place.from; i < place.to; ++i) {
+            float* out = l.hidden_rows +
+                         static_cast<size_t>(place.group->first + i) * l.hidden_dim + place.row0;
+            activate(l.activation, g + (i - place.from) * stride, u + (i - place.from) * stride,
+                     n_rows, out);
+        }
+    }
+
+  private:
+    static ExpertRows within(ExpertRows rows, int n_rows) {
+        if (rows.row1 > n_rows) rows.row1 = rows.matrix.rows.n_rows = n_rows;
+        return rows;
+    }
+
+    Layer* layer_;
+    GroupChunks chunks_;
+};
+
+class Down final : public Op {
+  public:
+    explicit Down(Layer* layer) : layer_(layer) {}
+
+    int prepare() override {
+        chunks_.cut(layer_->pairs, layer_->tiled, layer_->out_dim, layer_->down.rows.row_bytes);
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread& thread) override {
+        const Layer& l = *layer_;
+        const auto place = chunks_.at(chunk);
+        const ExpertRows down =
+            rows_of(l.down, l.out_dim, place.group->expert, place.row0, place.row1);
+        float* out = l.results + static_cast<size_t>(place.group->first + place.from) * l.out_dim +
+                     place.row0;
+        multiply(down, l.hidden, *place.group, place.from, place.to, l.tiled, out, l.out_dim,
+                 thread.scratch(multiply_scratch_bytes()));
+    }
+
+  private:
+    Layer* layer_;
+    GroupChunks chunks_;
+};
+
+// out of a token: its pairs' results, weighted, in the order of its experts.
+class Combine final : public Op {
+  public:
+    Combine(const Layer* layer, const float* weights, float* out)
+        : layer_(layer), weights_(weights), out_(out) {}
+
+    int prepare() override {
+        const Pairs& pairs = layer_->pairs;
+        chunks_ = chunks_of(pairs.n_tokens, pairs.n_used * layer_->out_dim, 2 * kSmallWork);
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread&) override {
+        const int n_used = layer_->pairs.n_used, n = layer_->out_dim;
+        for (int t = chunks_.begin(chunk); t < chunks_.end(chunk); ++t) {
+            const int32_t* position = layer_->pairs.position + t * n_used;
+            const float* weights = weights_ + t * n_used;
+            for (int i = 0; i < n; i += kLanes) {
+                const int some = n - i < kLanes ? n - i : kLanes;
+                F total = zero();
+                for (int j = 0; j < n_used; ++j) {
+                    const float* result = layer_->results + static_cast<size_t>(position[j]) * n;
+                    total = fma(load_first(result + i, some), splat(weights[j]), total);
+                }
+                store_first(out_ + static_cast<size_t>(t) * n + i, total, some);
+            }
+        }
+    }
+
+  private:
+    const Layer* layer_;
+    const float* weights_;
+    float* out_;
+    Chunks chunks_;
+};
+
+// The shared expert's weight of each token: sigmoid(scale . x).
+class SharedWeights final : public Op {
+  public:
+    SharedWeights(const Heads& x, const float* scale, float* weights)
+        : x_(x), scale_(scale), weights_(weights) {}
+
+    int prepare() override {
+        chunks_ = chunks_of(x_.n_tokens, x_.dim, kSmallWork);
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread&) override {
+        for (int t = chunks_.begin(chunk); t < chunks_.end(chunk); ++t) {
+            F total = zero();
+            for (int i = 0; i < x_.dim; i += kLanes) {
+                const int some = x_.dim - i < kLanes ? x_.dim - i : kLanes;
+                total = fma(load_first(x_.at(t, 0) + i, some), load_first(scale_ + i, some), total);
+            }
+            weights_[t] = 1.0f / (1.0f + std::exp(-sum(total)));
+        }
+    }
+
+  private:
+    Heads x_;
+    const float* scale_;
+    float* weights_;
+    Chunks chunks_;
+};
+
+template <typename T>
+T* array(Program& program, size_t n) {
+    return static_cast<T*>(program.buffer(n * sizeof(T)));
+}
+
+// Readies x for the formats of `matrices`.
+Factor factor_of(Program& program, Layer* layer, const Heads& x, const int32_t* rows,
+                 const Matrix* const* matrices, int n_matrices) {
+    bool quantised = false, floating = false;
+    for (int i = 0; i < n_matrices; ++i)
+        (matrices[i]->format->is_float ? floating : quantised) = true;
+    Factor factor{x, {}, rows, {}, {}};
+    if (quantised) factor.quant = quantise(program, x);
+    if (!layer->tiled) return factor;
+    const int most = layer->pairs.most_tiles() * kTileTokens;
+    if (quantised)
+        factor.tiles = {static_cast<TokenGroup*>(program.buffer(TokenTiles::bytes(most, x.dim))), 0,
+                        x.dim / 32};
+    if (floating)
+        factor.float_tiles = {static_cast<float*>(program.buffer(FloatTiles::bytes(most, x.dim))),
+                              0, x.dim};
+    program.add(new FillGroupTiles(&layer->pairs, factor));
+    return factor;
+}
+
+// Adds everything up to the pairs' results.
+void add_feed_forward(Program& program, Layer* layer, const Heads& x) {
+    Pairs& pairs = layer->pairs;
+    pairs.groups = array<Group>(program, pairs.n_experts);
+    pairs.token_of = array<int32_t>(program, pairs.count());
+    pairs.position = array<int32_t>(program, pairs.count());
+    layer->hidden_rows =
+        array<float>(program, static_cast<size_t>(pairs.count()) * layer->hidden_dim);
+    program.add(new Sort(&pairs));
+    const Matrix* first[] = {&layer->gate, layer->fused ? &layer->gate : &layer->up};
+    layer->x = factor_of(program, layer, x, pairs.token_of, first, 2);
+    program.add(new GateUp(layer));
+    const Heads hidden{layer->hidden_rows, layer->hidden_dim, 0, pairs.count(), 1,
+                       layer->hidden_dim};
+    const Matrix* second[] = {&layer->down};
+    layer->hidden = factor_of(program, layer, hidden, nullptr, second, 1);
+    program.add(new Down(layer));
+}
+
+}  // namespace
+
+void glu(Program& program, const GluArgs& args) {
+    auto* layer = new (program.buffer(sizeof(Layer))) Layer{};
+    layer->pairs.n_tokens = args.x.n_tokens;
+    layer->pairs.n_used = layer->pairs.n_experts = 1;
+    layer->tiled = args.x.n_tokens > kMaxColumns;
+    layer->gate = args.gate;
+    layer->up = args.up;
+    layer->down = args.down;
+    layer->activation = args.activation;
+    layer->hidden_dim = args.gate.rows.n_rows;
+    layer->out_dim = args.down.rows.n_rows;
+    layer->results = args.out;
+    if (args.scale)
+        layer->results =
+            array<float>(program, static_cast<size_t>(args.x.n_tokens) * layer->out_dim);
+    add_feed_forward(program, layer, args.x);
+    if (!args.scale) return;
+    auto* weights = array<float>(program, args.x.n_tokens);
+    program.add(new SharedWeights(args.x, args.scale, weights));
+    program.add(new Combine(layer, weights, args.out));
+}
+
+void experts(Program& program, const ExpertsArgs& args) {
+    auto* layer = new (program.buffer(sizeof(Layer))) Layer{};
+    layer->pairs.ids = args.ids;
+    layer->pairs.n_tokens = args.x.n_tokens;
+    layer->pairs.n_used = args.n_used;
+    layer->pairs.n_experts = args.n_experts;
+    // Below two tokens an expert, unpacking panels costs more than it saves.
+    layer->tiled =
+        args.x.n_tokens > kMaxColumns && args.x.n_tokens * args.n_used > 2 * args.n_experts;
+    layer->gate = args.gate;
+    layer->up = args.up;
+    layer->down = args.down;
+    layer->fused = !args.up.format;
+    layer->activation = args.activation;
+    layer->hidden_dim = args.down.rows.n_columns;
+    layer->out_dim = args.down.rows.n_rows / args.n_experts;
+    layer->results =
+        array<float>(program, static_cast<size_t>(layer->pairs.count()) * layer->out_dim);
+    add_feed_forward(program, layer, args.x);
+    program.add(new Combine(layer, args.weights, args.out));
+}
+
+}  // namespace octavo::OCTAVO_LEVEL
