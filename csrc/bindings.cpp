@@ -314,6 +314,19 @@ void add_take(Program& program, const Floats& x, const Ids& rows, const FloatsOu
                    floats(out, rows.size() * a.dim, "out"));
 }
 
+void add_read_memory(Program& program, const Bytes& data,
+                     const nb::ndarray<int64_t, nb::device::cpu, nb::c_contig>& sink) {
+    require(data.size() % (1 << 20) == 0 && sink.size() == data.size() >> 20,
+            "read_memory: whole MiB and one entry for each expected");
+    kernels().read_memory(program, data.data(), static_cast<int64_t>(data.size()), sink.data());
+}
+
+template <auto peak>
+double add_peak(Program& program, int64_t n_rounds, const FloatsOut& sink) {
+    return (kernels().*peak)(program, n_rounds, static_cast<int>(sink.size()),
+                             contiguous(sink, "sink"));
+}
+
 // An uninitialised float32 or int32 array from the pool of buffers; goes back when collected.
 template <typename T>
 nb::ndarray<nb::numpy, T> empty(const std::vector<size_t>& shape) {
@@ -425,8 +438,15 @@ NB_MODULE(_native, m) {
              })
         .def("concat", add_concat)
         .def("take", add_take)
-        .def("softcap", [](Program& p, const Floats& x, float cap, const FloatsOut& out) {
-            kernels().softcap(p, contiguous(x, "x"), static_cast<int64_t>(x.size()), cap,
-                              floats(out, x.size(), "out"));
-        });
+        .def("softcap",
+             [](Program& p, const Floats& x, float cap, const FloatsOut& out) {
+                 kernels().softcap(p, contiguous(x, "x"), static_cast<int64_t>(x.size()), cap,
+                                   floats(out, x.size(), "out"));
+             })
+        .def("read_memory", add_read_memory, nb::arg("data"), nb::arg("sink"),
+             "Read `data` (whole MiB) once; `sink` holds 8 bytes a MiB.")
+        .def("dot_peak", add_peak<&Kernels::dot_peak>, nb::arg("n_rounds"), nb::arg("sink"),
+             "Int8 dot products, one chunk an entry of `sink`; returns the operations.")
+        .def("fma_peak", add_peak<&Kernels::fma_peak>, nb::arg("n_rounds"), nb::arg("sink"),
+             "Float multiply-adds, one chunk an entry of `sink`; returns the operations.");
 }

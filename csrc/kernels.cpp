@@ -44,6 +44,9 @@ extern const Kernels kernels = {OCTAVO_STRING(OCTAVO_LEVEL),
                                 add,
                                 concat,
                                 take,
-                                softcap};
+                                softcap,
+                                read_memory,
+                                dot_peak,
+                                fma_peak};
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -63,6 +63,11 @@ struct Kernels {
     void (*concat)(Program&, const Heads& x, const Heads& y, float* out);
     void (*take)(Program&, const Heads& x, const int32_t* rows, int n_rows, float* out);
     void (*softcap)(Program&, const float* x, int64_t n, float cap, float* out);
+    // Limits of the processor (limits.cpp). `sink`: one entry a MiB, or one a chunk. The last two
+    // return the operations that a run does, multiplications and additions counted singly.
+    void (*read_memory)(Program&, const uint8_t* data, int64_t n_bytes, int64_t* sink);
+    double (*dot_peak)(Program&, int64_t n_rounds, int n_chunks, float* sink);
+    double (*fma_peak)(Program&, int64_t n_rounds, int n_chunks, float* sink);
 };
 
 }  // namespace octavo
