@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from octavo.errors import CacheFullError
 from octavo.kv.cache import Cache, Timeline
 from octavo.kv.prefix import PrefixStore
 from octavo.kv.state import AttentionSpec, LayerSpec, RecurrentSpec
@@ -185,6 +186,26 @@ def test_running_sequences_get_the_pages_of_kept_ones() -> None:
     timeline = store.find(ids(range(2000, 2010))).timeline
     timeline.reserve(4 * 64)
     assert len(store) == 0
+
+
+def test_what_is_kept_stays_when_giving_it_up_would_not_be_enough() -> None:
+    cache, store = make(n_pages=4)
+    ask(store, ids(range(120)))
+    timeline = store.find(ids(range(120), 1)).timeline
+    cache.open().reserve(64)
+    with pytest.raises(CacheFullError, match="3 more cache pages"):
+        timeline.reserve(4 * 64 - 120)  # three are needed: one to copy the page that is shared
+    assert timeline.n_tokens == 120
+    assert len(store) == 1
+
+
+def test_a_timeline_is_known_before_its_first_step() -> None:
+    _, store = make()
+    prompt = ids(range(10))
+    first = store.find(prompt).timeline
+    store.find(prompt)
+    run(store, first, prompt)
+    assert store.find(prompt).n_reused == 9
 
 
 def test_something_larger_than_the_budget_is_not_kept() -> None:

@@ -34,7 +34,8 @@ class Cache:
 
     `layers[i]` belongs to `specs[i]`. Everything is allocated here, zeroed, and never grows.
     `context` is the most tokens a timeline may hold; None: as many as the pages do.
-    `reclaim_pages` and `reclaim_slots` are called when those run out: give some back, or say False.
+    When pages or slots run out, `reclaim_pages(n)` frees n pages and `reclaim_slots()` some slot;
+    False: they cannot, and have changed nothing.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Cache:
         self.recurrent = tuple(x for x in self.layers if isinstance(x, RecurrentLayer))
         self.pages = Pool(n_pages, first=NULL_PAGE + 1)
         self.slots = Pool(n_slots if self.recurrent else 0)
-        self.reclaim_pages: Callable[[], bool] = lambda: False
+        self.reclaim_pages: Callable[[int], bool] = lambda n: False
         self.reclaim_slots: Callable[[], bool] = lambda: False
         self.snapshot_slots: set[int] = set()
 
@@ -102,7 +103,7 @@ class Cache:
     def free_slot(self, slot: int) -> None:
         """Give up one ownership of a slot."""
         self.slots.free((slot,))
-        if not self.slots.is_held(slot):
+        if not self.slots.owners(slot):
             self.snapshot_slots.discard(slot)
 
     def copy_slot(self, source: int, target: int) -> None:
@@ -120,13 +121,13 @@ class Cache:
         Raises:
             CacheFullError: running sequences hold too many.
         """
-        while self.pages.n_free < n:
-            if not self.reclaim_pages():
-                raise CacheFullError(
-                    f"{n} more cache pages of {PAGE_TOKENS} tokens are needed, "
-                    f"{self.pages.n_free} are free: running sequences hold the rest",
-                    "Wait until one ends, or plan for a larger context or fewer sequences.",
-                )
+        n_free = self.pages.n_free
+        if n_free < n and not self.reclaim_pages(n - n_free):
+            raise CacheFullError(
+                f"{n} more cache pages of {PAGE_TOKENS} tokens are needed, {n_free} are free: "
+                "running sequences hold the rest",
+                "Wait until one ends, or plan for a larger context or fewer sequences.",
+            )
 
 
 class Timeline:
@@ -143,6 +144,7 @@ class Timeline:
         self.slot = slot
         self.snapshots: dict[int, int] = {}
         self.n_tokens = 0
+        self.is_closed = False
         self._ids: Ids = np.zeros(PAGE_TOKENS, np.int32)
 
     @property
@@ -167,7 +169,7 @@ class Timeline:
             )
         first = self.n_tokens // PAGE_TOKENS  # the first page that will be written
         shared = [
-            i for i in range(first, len(self.pages)) if self.cache.pages.is_shared(self.pages[i])
+            i for i in range(first, len(self.pages)) if self.cache.pages.owners(self.pages[i]) > 1
         ]
         n_new = max(0, pages_of(end) - len(self.pages))
         self.cache.need_pages(n_new + len(shared))
@@ -272,6 +274,7 @@ class Timeline:
             if slot >= 0:
                 self.cache.free_slot(slot)
         self.pages, self.snapshots, self.slot, self.n_tokens = [], {}, -1, 0
+        self.is_closed = True
 
     def _cut(self, n: int) -> None:
         for m in [m for m in self.snapshots if m > n]:

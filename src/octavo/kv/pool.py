@@ -39,8 +39,5 @@ class Pool:
             if self._counts[place] == 0:
                 self._free.append(place)
 
-    def is_shared(self, place: int) -> bool:
-        return bool(self._counts[place] > 1)
-
-    def is_held(self, place: int) -> bool:
-        return bool(self._counts[place] > 0)
+    def owners(self, place: int) -> int:
+        return int(self._counts[place])

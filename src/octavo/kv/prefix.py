@@ -41,7 +41,7 @@ class PrefixStore:
         self._kept: list[Timeline] = []  # least recently used first
         self._running: list[Timeline] = []
         self._page_owners: Counter[int] = Counter()  # page -> kept timelines that hold it
-        cache.reclaim_pages = self._evict_oldest
+        cache.reclaim_pages = self._free_pages
         cache.reclaim_slots = self._drop_snapshot
 
     @property
@@ -68,7 +68,7 @@ class PrefixStore:
         Raises:
             CacheFullError: running sequences hold every recurrent slot.
         """
-        self._running = [t for t in self._running if t.n_tokens]  # others were closed
+        self._running = [t for t in self._running if not t.is_closed]
         wanted = ids[:-1]
         best, n_common, n_reused = None, 0, 0
         for timeline in (*self._running, *self._kept):
@@ -156,6 +156,17 @@ class PrefixStore:
         if len(self._kept) <= 1 and can_spare:
             return self._drop_snapshot()
         return self._evict_oldest() or self._drop_snapshot()
+
+    def _free_pages(self, n: int) -> bool:
+        """Close kept timelines until n pages more are free; none, if that is not enough."""
+        pool = self._cache.pages
+        n_only_kept = sum(pool.owners(page) == owners for page, owners in self._page_owners.items())
+        if n_only_kept < n:
+            return False
+        wanted = pool.n_free + n
+        while pool.n_free < wanted:
+            self._evict_oldest()
+        return True
 
     def _evict_oldest(self) -> bool:
         if not self._kept:
