@@ -43,6 +43,8 @@ inline uint16_t float_to_half_plain(float x) {
     return sign | static_cast<uint16_t>((magnitude - 0x38000000u + 0xFFFu + odd) >> 13);
 }
 
-inline float bf16_to_float(uint16_t x) { return bits_float(static_cast<uint32_t>(x) << 16); }
+inline float bf16_to_float(uint16_t x) {
+    return bits_float(static_cast<uint32_t>(x) << 16);
+}
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -33,6 +33,20 @@
 
 namespace octavo::OCTAVO_LEVEL {
 
+OCTAVO_INLINE float load_half_at(const uint8_t* p) {
+    uint16_t half;
+    std::memcpy(&half, p, 2);
+    return half_to_float(half);
+}
+
+// A number of type T at any address.
+template <class T>
+OCTAVO_INLINE T read(const void* p) {
+    T value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+}
+
 // Exponentials: relative error about 1e-7; 0 below about -87, infinity above 88.7, NaN for NaN.
 OCTAVO_INLINE F exp(F x) {
     const F clamped = min(splat(89.0f), max(splat(-104.0f), x));

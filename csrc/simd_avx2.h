@@ -12,12 +12,24 @@ constexpr int kLanes = 8;
 
 using F = F8;
 
-OCTAVO_INLINE F load(const float* p) { return load8(p); }
-OCTAVO_INLINE F splat(float x) { return splat8(x); }
-OCTAVO_INLINE F zero() { return zero8(); }
-OCTAVO_INLINE F div(F a, F b) { return {_mm256_div_ps(a.v, b.v)}; }
-OCTAVO_INLINE F min(F a, F b) { return {_mm256_min_ps(a.v, b.v)}; }
-OCTAVO_INLINE F sqrt(F a) { return {_mm256_sqrt_ps(a.v)}; }
+OCTAVO_INLINE F load(const float* p) {
+    return load8(p);
+}
+OCTAVO_INLINE F splat(float x) {
+    return splat8(x);
+}
+OCTAVO_INLINE F zero() {
+    return zero8();
+}
+OCTAVO_INLINE F div(F a, F b) {
+    return {_mm256_div_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F min(F a, F b) {
+    return {_mm256_min_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F sqrt(F a) {
+    return {_mm256_sqrt_ps(a.v)};
+}
 OCTAVO_INLINE F round_even(F a) {
     return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }

@@ -14,31 +14,63 @@ struct F {
     __m512 v;
 };
 
-OCTAVO_INLINE F load(const float* p) { return {_mm512_loadu_ps(p)}; }
-OCTAVO_INLINE void store(float* p, F a) { _mm512_storeu_ps(p, a.v); }
-OCTAVO_INLINE F splat(float x) { return {_mm512_set1_ps(x)}; }
-OCTAVO_INLINE F zero() { return {_mm512_setzero_ps()}; }
-OCTAVO_INLINE F add(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
-OCTAVO_INLINE F sub(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
-OCTAVO_INLINE F mul(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
-OCTAVO_INLINE F div(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
-OCTAVO_INLINE F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-OCTAVO_INLINE F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
-OCTAVO_INLINE F min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
-OCTAVO_INLINE F abs(F a) { return {_mm512_abs_ps(a.v)}; }
-OCTAVO_INLINE F sqrt(F a) { return {_mm512_sqrt_ps(a.v)}; }
+OCTAVO_INLINE F load(const float* p) {
+    return {_mm512_loadu_ps(p)};
+}
+OCTAVO_INLINE void store(float* p, F a) {
+    _mm512_storeu_ps(p, a.v);
+}
+OCTAVO_INLINE F splat(float x) {
+    return {_mm512_set1_ps(x)};
+}
+OCTAVO_INLINE F zero() {
+    return {_mm512_setzero_ps()};
+}
+OCTAVO_INLINE F add(F a, F b) {
+    return {_mm512_add_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F sub(F a, F b) {
+    return {_mm512_sub_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F mul(F a, F b) {
+    return {_mm512_mul_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F div(F a, F b) {
+    return {_mm512_div_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F fma(F a, F b, F c) {
+    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+OCTAVO_INLINE F max(F a, F b) {
+    return {_mm512_max_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F min(F a, F b) {
+    return {_mm512_min_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F abs(F a) {
+    return {_mm512_abs_ps(a.v)};
+}
+OCTAVO_INLINE F sqrt(F a) {
+    return {_mm512_sqrt_ps(a.v)};
+}
 OCTAVO_INLINE F round_even(F a) {
     return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-OCTAVO_INLINE float sum(F a) { return _mm512_reduce_add_ps(a.v); }
-OCTAVO_INLINE float largest(F a) { return _mm512_reduce_max_ps(a.v); }
+OCTAVO_INLINE float sum(F a) {
+    return _mm512_reduce_add_ps(a.v);
+}
+OCTAVO_INLINE float largest(F a) {
+    return _mm512_reduce_max_ps(a.v);
+}
 // n whole, -150..128; results below 2^-125 become 0, as subnormal numbers are slow.
 OCTAVO_INLINE F times_power_of_two(F a, F n) {
     const __mmask16 kept = _mm512_cmp_ps_mask(n.v, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
     return {_mm512_maskz_scalef_ps(kept, a.v, n.v)};
 }
 
-OCTAVO_INLINE __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+OCTAVO_INLINE __mmask16 first_lanes(int n) {
+    return static_cast<__mmask16>((1u << n) - 1u);
+}
 OCTAVO_INLINE F load_first(const float* p, int n) {
     return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
 }

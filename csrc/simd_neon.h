@@ -21,22 +21,54 @@ struct F {
     float32x4_t v;
 };
 
-OCTAVO_INLINE F load(const float* p) { return {vld1q_f32(p)}; }
-OCTAVO_INLINE void store(float* p, F a) { vst1q_f32(p, a.v); }
-OCTAVO_INLINE F splat(float x) { return {vdupq_n_f32(x)}; }
-OCTAVO_INLINE F zero() { return {vdupq_n_f32(0.0f)}; }
-OCTAVO_INLINE F add(F a, F b) { return {vaddq_f32(a.v, b.v)}; }
-OCTAVO_INLINE F sub(F a, F b) { return {vsubq_f32(a.v, b.v)}; }
-OCTAVO_INLINE F mul(F a, F b) { return {vmulq_f32(a.v, b.v)}; }
-OCTAVO_INLINE F div(F a, F b) { return {vdivq_f32(a.v, b.v)}; }
-OCTAVO_INLINE F fma(F a, F b, F c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
-OCTAVO_INLINE F max(F a, F b) { return {vmaxq_f32(a.v, b.v)}; }
-OCTAVO_INLINE F min(F a, F b) { return {vminq_f32(a.v, b.v)}; }
-OCTAVO_INLINE F abs(F a) { return {vabsq_f32(a.v)}; }
-OCTAVO_INLINE F sqrt(F a) { return {vsqrtq_f32(a.v)}; }
-OCTAVO_INLINE F round_even(F a) { return {vrndnq_f32(a.v)}; }
-OCTAVO_INLINE float sum(F a) { return vaddvq_f32(a.v); }
-OCTAVO_INLINE float largest(F a) { return vmaxvq_f32(a.v); }
+OCTAVO_INLINE F load(const float* p) {
+    return {vld1q_f32(p)};
+}
+OCTAVO_INLINE void store(float* p, F a) {
+    vst1q_f32(p, a.v);
+}
+OCTAVO_INLINE F splat(float x) {
+    return {vdupq_n_f32(x)};
+}
+OCTAVO_INLINE F zero() {
+    return {vdupq_n_f32(0.0f)};
+}
+OCTAVO_INLINE F add(F a, F b) {
+    return {vaddq_f32(a.v, b.v)};
+}
+OCTAVO_INLINE F sub(F a, F b) {
+    return {vsubq_f32(a.v, b.v)};
+}
+OCTAVO_INLINE F mul(F a, F b) {
+    return {vmulq_f32(a.v, b.v)};
+}
+OCTAVO_INLINE F div(F a, F b) {
+    return {vdivq_f32(a.v, b.v)};
+}
+OCTAVO_INLINE F fma(F a, F b, F c) {
+    return {vfmaq_f32(c.v, a.v, b.v)};
+}
+OCTAVO_INLINE F max(F a, F b) {
+    return {vmaxq_f32(a.v, b.v)};
+}
+OCTAVO_INLINE F min(F a, F b) {
+    return {vminq_f32(a.v, b.v)};
+}
+OCTAVO_INLINE F abs(F a) {
+    return {vabsq_f32(a.v)};
+}
+OCTAVO_INLINE F sqrt(F a) {
+    return {vsqrtq_f32(a.v)};
+}
+OCTAVO_INLINE F round_even(F a) {
+    return {vrndnq_f32(a.v)};
+}
+OCTAVO_INLINE float sum(F a) {
+    return vaddvq_f32(a.v);
+}
+OCTAVO_INLINE float largest(F a) {
+    return vmaxvq_f32(a.v);
+}
 // n whole, -150..128; results below 2^-125 become 0.
 OCTAVO_INLINE F times_power_of_two(F a, F n) {
     // 2^(n - 1), which exists for n = 128, and then twice that.
@@ -86,24 +118,49 @@ struct F8 {
     F low, high;
 };
 
-OCTAVO_INLINE F8 load8(const float* p) { return {load(p), load(p + 4)}; }
+OCTAVO_INLINE F8 load8(const float* p) {
+    return {load(p), load(p + 4)};
+}
 OCTAVO_INLINE void store(float* p, F8 a) {
     store(p, a.low);
     store(p + 4, a.high);
 }
-OCTAVO_INLINE F8 splat8(float x) { return {splat(x), splat(x)}; }
-OCTAVO_INLINE F8 zero8() { return {zero(), zero()}; }
-OCTAVO_INLINE F8 add(F8 a, F8 b) { return {add(a.low, b.low), add(a.high, b.high)}; }
-OCTAVO_INLINE F8 sub(F8 a, F8 b) { return {sub(a.low, b.low), sub(a.high, b.high)}; }
-OCTAVO_INLINE F8 mul(F8 a, F8 b) { return {mul(a.low, b.low), mul(a.high, b.high)}; }
+OCTAVO_INLINE F8 splat8(float x) {
+    return {splat(x), splat(x)};
+}
+OCTAVO_INLINE F8 zero8() {
+    return {zero(), zero()};
+}
+OCTAVO_INLINE F8 add(F8 a, F8 b) {
+    return {add(a.low, b.low), add(a.high, b.high)};
+}
+OCTAVO_INLINE F8 sub(F8 a, F8 b) {
+    return {sub(a.low, b.low), sub(a.high, b.high)};
+}
+OCTAVO_INLINE F8 mul(F8 a, F8 b) {
+    return {mul(a.low, b.low), mul(a.high, b.high)};
+}
 OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) {
     return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
 }
-OCTAVO_INLINE F8 max(F8 a, F8 b) { return {max(a.low, b.low), max(a.high, b.high)}; }
-OCTAVO_INLINE F8 abs(F8 a) { return {abs(a.low), abs(a.high)}; }
-OCTAVO_INLINE float sum(F8 a) { return sum(add(a.low, a.high)); }
+OCTAVO_INLINE F8 max(F8 a, F8 b) {
+    return {max(a.low, b.low), max(a.high, b.high)};
+}
+OCTAVO_INLINE F8 abs(F8 a) {
+    return {abs(a.low), abs(a.high)};
+}
+OCTAVO_INLINE float sum(F8 a) {
+    return sum(add(a.low, a.high));
+}
+// p[0] twice, p[1] twice, p[2] twice, p[3] twice.
+OCTAVO_INLINE F8 load_4_twice(const float* p) {
+    const F four = load(p);
+    return {{vzip1q_f32(four.v, four.v)}, {vzip2q_f32(four.v, four.v)}};
+}
 // p[0] in the lower four lanes, p[1] in the upper four.
-OCTAVO_INLINE F8 splat_pair(const float* p) { return {splat(p[0]), splat(p[1])}; }
+OCTAVO_INLINE F8 splat_pair(const float* p) {
+    return {splat(p[0]), splat(p[1])};
+}
 OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
     const int16x8_t words = vmovl_s8(vld1_s8(p));
     return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)))},
@@ -115,43 +172,78 @@ OCTAVO_INLINE F8 load8_uint8(const uint8_t* p) {
             {vcvtq_f32_u32(vmovl_high_u16(words))}};
 }
 
+// The eight bytes of `bytes`, lowest first.
+OCTAVO_INLINE F8 floats_of_bytes(uint64_t bytes) {
+    uint8_t lanes[8];
+    std::memcpy(lanes, &bytes, 8);
+    return load8_uint8(lanes);
+}
+OCTAVO_INLINE F8 floats_of_signed_bytes(uint64_t bytes) {
+    int8_t lanes[8];
+    std::memcpy(lanes, &bytes, 8);
+    return load8_int8(lanes);
+}
+// Half-precision numbers at p, p + stride_bytes ...
+OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
+    uint16_t halves[8];
+    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p + i * stride_bytes, 2);
+    return {load_half(halves), load_half(halves + 4)};
+}
+
 struct B {
     uint8x16_t low, high;
 };
 
 // 16 bytes from each address, or the same 16 twice.
 OCTAVO_INLINE B load_bytes(const void* low, const void* high) {
-    return {vld1q_u8(static_cast<const uint8_t*>(low)), vld1q_u8(static_cast<const uint8_t*>(high))};
+    return {vld1q_u8(static_cast<const uint8_t*>(low)),
+            vld1q_u8(static_cast<const uint8_t*>(high))};
 }
 OCTAVO_INLINE B load_bytes(const void* p) {
     return load_bytes(p, static_cast<const uint8_t*>(p) + 16);
 }
-OCTAVO_INLINE B load_16_twice(const void* p) { return load_bytes(p, p); }
+OCTAVO_INLINE B load_16_twice(const void* p) {
+    return load_bytes(p, p);
+}
 OCTAVO_INLINE void store(void* p, B a) {
     vst1q_u8(static_cast<uint8_t*>(p), a.low);
     vst1q_u8(static_cast<uint8_t*>(p) + 16, a.high);
 }
-OCTAVO_INLINE B splat_byte(uint8_t x) { return {vdupq_n_u8(x), vdupq_n_u8(x)}; }
-OCTAVO_INLINE B bits_and(B a, B b) { return {vandq_u8(a.low, b.low), vandq_u8(a.high, b.high)}; }
-OCTAVO_INLINE B bits_or(B a, B b) { return {vorrq_u8(a.low, b.low), vorrq_u8(a.high, b.high)}; }
-OCTAVO_INLINE B bits_xor(B a, B b) { return {veorq_u8(a.low, b.low), veorq_u8(a.high, b.high)}; }
-OCTAVO_INLINE B add(B a, B b) { return {vaddq_u8(a.low, b.low), vaddq_u8(a.high, b.high)}; }
-OCTAVO_INLINE B sub(B a, B b) { return {vsubq_u8(a.low, b.low), vsubq_u8(a.high, b.high)}; }
-OCTAVO_INLINE B equal(B a, B b) { return {vceqq_u8(a.low, b.low), vceqq_u8(a.high, b.high)}; }
+OCTAVO_INLINE B splat_byte(uint8_t x) {
+    return {vdupq_n_u8(x), vdupq_n_u8(x)};
+}
+OCTAVO_INLINE B bits_and(B a, B b) {
+    return {vandq_u8(a.low, b.low), vandq_u8(a.high, b.high)};
+}
+OCTAVO_INLINE B bits_or(B a, B b) {
+    return {vorrq_u8(a.low, b.low), vorrq_u8(a.high, b.high)};
+}
+OCTAVO_INLINE B bits_xor(B a, B b) {
+    return {veorq_u8(a.low, b.low), veorq_u8(a.high, b.high)};
+}
+OCTAVO_INLINE B add(B a, B b) {
+    return {vaddq_u8(a.low, b.low), vaddq_u8(a.high, b.high)};
+}
+OCTAVO_INLINE B sub(B a, B b) {
+    return {vsubq_u8(a.low, b.low), vsubq_u8(a.high, b.high)};
+}
+OCTAVO_INLINE B equal(B a, B b) {
+    return {vceqq_u8(a.low, b.low), vceqq_u8(a.high, b.high)};
+}
 // Where a byte of `mask` is 0xFF: a; where it is 0: b.
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {vbslq_u8(mask.low, a.low, b.low), vbslq_u8(mask.high, a.high, b.high)};
 }
-// The bits from `shift` up of each byte, as far as `mask` keeps them. Shift 0..7.
+// Each byte moved down by `shift` bits (up, if that is negative), as far as `mask` keeps it; the
+// mask must drop the bits that come from a neighbour. |shift| < 8.
 OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
-    const int8x16_t down = vdupq_n_s8(static_cast<int8_t>(-shift));
-    return bits_and({vshlq_u8(a.low, down), vshlq_u8(a.high, down)}, splat_byte(mask));
+    const int8x16_t up = vdupq_n_s8(static_cast<int8_t>(-shift));
+    return bits_and({vshlq_u8(a.low, up), vshlq_u8(a.high, up)}, splat_byte(mask));
 }
-// The bits that `mask` keeps of each byte, moved up; none may leave its byte.
-OCTAVO_INLINE B raise(B a, uint8_t mask, int shift) {
-    const int8x16_t up = vdupq_n_s8(static_cast<int8_t>(shift));
-    const B kept = bits_and(a, splat_byte(mask));
-    return {vshlq_u8(kept.low, up), vshlq_u8(kept.high, up)};
+// 16 bytes as 32 numbers of 4 bits: all low halves, then all high halves.
+OCTAVO_INLINE B load_nibbles(const void* p) {
+    const uint8x16_t bytes = vld1q_u8(static_cast<const uint8_t*>(p));
+    return {vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8(bytes, 4)};
 }
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
 OCTAVO_INLINE B lookup(B table, B index) {
@@ -162,21 +254,34 @@ struct I {
     int32x4_t low, high;
 };
 
-OCTAVO_INLINE I zero_integers() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
-OCTAVO_INLINE I add(I a, I b) { return {vaddq_s32(a.low, b.low), vaddq_s32(a.high, b.high)}; }
-OCTAVO_INLINE F8 to_float(I a) { return {{vcvtq_f32_s32(a.low)}, {vcvtq_f32_s32(a.high)}}; }
-OCTAVO_INLINE int sum(I a) { return vaddvq_s32(vaddq_s32(a.low, a.high)); }
+OCTAVO_INLINE I zero_integers() {
+    return {vdupq_n_s32(0), vdupq_n_s32(0)};
+}
+OCTAVO_INLINE I add(I a, I b) {
+    return {vaddq_s32(a.low, b.low), vaddq_s32(a.high, b.high)};
+}
+OCTAVO_INLINE F8 to_float(I a) {
+    return {{vcvtq_f32_s32(a.low)}, {vcvtq_f32_s32(a.high)}};
+}
+OCTAVO_INLINE int sum(I a) {
+    return vaddvq_s32(vaddq_s32(a.low, a.high));
+}
 OCTAVO_INLINE void store(int32_t* p, I a) {
     vst1q_s32(p, a.low);
     vst1q_s32(p + 4, a.high);
 }
+
+// Whether dot_unsigned takes weights up to 255, which makes it the quickest for all weights.
+constexpr bool kFullUnsigned = false;
 
 // acc[lane] += the sum of four products; int8 weights.
 OCTAVO_INLINE I dot_signed(I acc, B weights, B x) {
     return {vdotq_s32(acc.low, vreinterpretq_s8_u8(weights.low), vreinterpretq_s8_u8(x.low)),
             vdotq_s32(acc.high, vreinterpretq_s8_u8(weights.high), vreinterpretq_s8_u8(x.high))};
 }
-// The same for weights 0..127 (0..255 where there is VNNI).
-OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) { return dot_signed(acc, weights, x); }
+// The same for weights 0..127.
+OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
+    return dot_signed(acc, weights, x);
+}
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -10,26 +10,56 @@ namespace octavo::OCTAVO_LEVEL {
 
 constexpr int kLanes = 4;
 
-inline float half_to_float(uint16_t half) { return half_to_float_plain(half); }
-inline uint16_t float_to_half(float x) { return float_to_half_plain(x); }
+inline float half_to_float(uint16_t half) {
+    return half_to_float_plain(half);
+}
+inline uint16_t float_to_half(float x) {
+    return float_to_half_plain(x);
+}
 
 struct F {
     __m128 v;
 };
 
-OCTAVO_INLINE F load(const float* p) { return {_mm_loadu_ps(p)}; }
-OCTAVO_INLINE void store(float* p, F a) { _mm_storeu_ps(p, a.v); }
-OCTAVO_INLINE F splat(float x) { return {_mm_set1_ps(x)}; }
-OCTAVO_INLINE F zero() { return {_mm_setzero_ps()}; }
-OCTAVO_INLINE F add(F a, F b) { return {_mm_add_ps(a.v, b.v)}; }
-OCTAVO_INLINE F sub(F a, F b) { return {_mm_sub_ps(a.v, b.v)}; }
-OCTAVO_INLINE F mul(F a, F b) { return {_mm_mul_ps(a.v, b.v)}; }
-OCTAVO_INLINE F div(F a, F b) { return {_mm_div_ps(a.v, b.v)}; }
-OCTAVO_INLINE F fma(F a, F b, F c) { return {_mm_add_ps(_mm_mul_ps(a.v, b.v), c.v)}; }
-OCTAVO_INLINE F max(F a, F b) { return {_mm_max_ps(a.v, b.v)}; }
-OCTAVO_INLINE F min(F a, F b) { return {_mm_min_ps(a.v, b.v)}; }
-OCTAVO_INLINE F abs(F a) { return {_mm_andnot_ps(_mm_set1_ps(-0.0f), a.v)}; }
-OCTAVO_INLINE F sqrt(F a) { return {_mm_sqrt_ps(a.v)}; }
+OCTAVO_INLINE F load(const float* p) {
+    return {_mm_loadu_ps(p)};
+}
+OCTAVO_INLINE void store(float* p, F a) {
+    _mm_storeu_ps(p, a.v);
+}
+OCTAVO_INLINE F splat(float x) {
+    return {_mm_set1_ps(x)};
+}
+OCTAVO_INLINE F zero() {
+    return {_mm_setzero_ps()};
+}
+OCTAVO_INLINE F add(F a, F b) {
+    return {_mm_add_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F sub(F a, F b) {
+    return {_mm_sub_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F mul(F a, F b) {
+    return {_mm_mul_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F div(F a, F b) {
+    return {_mm_div_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F fma(F a, F b, F c) {
+    return {_mm_add_ps(_mm_mul_ps(a.v, b.v), c.v)};
+}
+OCTAVO_INLINE F max(F a, F b) {
+    return {_mm_max_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F min(F a, F b) {
+    return {_mm_min_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F abs(F a) {
+    return {_mm_andnot_ps(_mm_set1_ps(-0.0f), a.v)};
+}
+OCTAVO_INLINE F sqrt(F a) {
+    return {_mm_sqrt_ps(a.v)};
+}
 OCTAVO_INLINE F round_even(F a) {
     return {_mm_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
@@ -97,31 +127,78 @@ struct F8 {
     F low, high;
 };
 
-OCTAVO_INLINE F8 load8(const float* p) { return {load(p), load(p + 4)}; }
+OCTAVO_INLINE F8 load8(const float* p) {
+    return {load(p), load(p + 4)};
+}
 OCTAVO_INLINE void store(float* p, F8 a) {
     store(p, a.low);
     store(p + 4, a.high);
 }
-OCTAVO_INLINE F8 splat8(float x) { return {splat(x), splat(x)}; }
-OCTAVO_INLINE F8 zero8() { return {zero(), zero()}; }
-OCTAVO_INLINE F8 add(F8 a, F8 b) { return {add(a.low, b.low), add(a.high, b.high)}; }
-OCTAVO_INLINE F8 sub(F8 a, F8 b) { return {sub(a.low, b.low), sub(a.high, b.high)}; }
-OCTAVO_INLINE F8 mul(F8 a, F8 b) { return {mul(a.low, b.low), mul(a.high, b.high)}; }
+OCTAVO_INLINE F8 splat8(float x) {
+    return {splat(x), splat(x)};
+}
+OCTAVO_INLINE F8 zero8() {
+    return {zero(), zero()};
+}
+OCTAVO_INLINE F8 add(F8 a, F8 b) {
+    return {add(a.low, b.low), add(a.high, b.high)};
+}
+OCTAVO_INLINE F8 sub(F8 a, F8 b) {
+    return {sub(a.low, b.low), sub(a.high, b.high)};
+}
+OCTAVO_INLINE F8 mul(F8 a, F8 b) {
+    return {mul(a.low, b.low), mul(a.high, b.high)};
+}
 OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) {
     return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
 }
-OCTAVO_INLINE F8 max(F8 a, F8 b) { return {max(a.low, b.low), max(a.high, b.high)}; }
-OCTAVO_INLINE F8 abs(F8 a) { return {abs(a.low), abs(a.high)}; }
-OCTAVO_INLINE float sum(F8 a) { return sum(add(a.low, a.high)); }
+OCTAVO_INLINE F8 max(F8 a, F8 b) {
+    return {max(a.low, b.low), max(a.high, b.high)};
+}
+OCTAVO_INLINE F8 abs(F8 a) {
+    return {abs(a.low), abs(a.high)};
+}
+OCTAVO_INLINE float sum(F8 a) {
+    return sum(add(a.low, a.high));
+}
+// p[0] twice, p[1] twice, p[2] twice, p[3] twice.
+OCTAVO_INLINE F8 load_4_twice(const float* p) {
+    const F four = load(p);
+    return {{_mm_unpacklo_ps(four.v, four.v)}, {_mm_unpackhi_ps(four.v, four.v)}};
+}
 // p[0] in the lower four lanes, p[1] in the upper four.
-OCTAVO_INLINE F8 splat_pair(const float* p) { return {splat(p[0]), splat(p[1])}; }
-OCTAVO_INLINE F8 load8_int8(const int8_t* p) { return {load_int8(p), load_int8(p + 4)}; }
+OCTAVO_INLINE F8 splat_pair(const float* p) {
+    return {splat(p[0]), splat(p[1])};
+}
+OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
+    return {load_int8(p), load_int8(p + 4)};
+}
 OCTAVO_INLINE F load_uint8(const uint8_t* p) {
     int32_t bytes;
     std::memcpy(&bytes, p, 4);
     return {_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes)))};
 }
-OCTAVO_INLINE F8 load8_uint8(const uint8_t* p) { return {load_uint8(p), load_uint8(p + 4)}; }
+OCTAVO_INLINE F8 load8_uint8(const uint8_t* p) {
+    return {load_uint8(p), load_uint8(p + 4)};
+}
+
+// The eight bytes of `bytes`, lowest first.
+OCTAVO_INLINE F8 floats_of_bytes(uint64_t bytes) {
+    uint8_t lanes[8];
+    std::memcpy(lanes, &bytes, 8);
+    return load8_uint8(lanes);
+}
+OCTAVO_INLINE F8 floats_of_signed_bytes(uint64_t bytes) {
+    int8_t lanes[8];
+    std::memcpy(lanes, &bytes, 8);
+    return load8_int8(lanes);
+}
+// Half-precision numbers at p, p + stride_bytes ...
+OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
+    uint16_t halves[8];
+    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p + i * stride_bytes, 2);
+    return {load_half(halves), load_half(halves + 4)};
+}
 
 struct B {
     __m128i low, high;
@@ -135,7 +212,9 @@ OCTAVO_INLINE B load_bytes(const void* low, const void* high) {
 OCTAVO_INLINE B load_bytes(const void* p) {
     return load_bytes(p, static_cast<const uint8_t*>(p) + 16);
 }
-OCTAVO_INLINE B load_16_twice(const void* p) { return load_bytes(p, p); }
+OCTAVO_INLINE B load_16_twice(const void* p) {
+    return load_bytes(p, p);
+}
 OCTAVO_INLINE void store(void* p, B a) {
     _mm_storeu_si128(static_cast<__m128i*>(p), a.low);
     _mm_storeu_si128(static_cast<__m128i*>(p) + 1, a.high);
@@ -166,15 +245,17 @@ OCTAVO_INLINE B equal(B a, B b) {
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {_mm_blendv_epi8(b.low, a.low, mask.low), _mm_blendv_epi8(b.high, a.high, mask.high)};
 }
-// The bits from `shift` up of each byte, as far as `mask` keeps them. Shift 0..7.
+// Each byte moved down by `shift` bits (up, if that is negative), as far as `mask` keeps it; the
+// mask must drop the bits that come from a neighbour. |shift| < 8.
 OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
-    return bits_and({_mm_srli_epi16(a.low, shift), _mm_srli_epi16(a.high, shift)},
-                    splat_byte(mask));
+    const B moved = shift < 0 ? B{_mm_slli_epi16(a.low, -shift), _mm_slli_epi16(a.high, -shift)}
+                              : B{_mm_srli_epi16(a.low, shift), _mm_srli_epi16(a.high, shift)};
+    return bits_and(moved, splat_byte(mask));
 }
-// The bits that `mask` keeps of each byte, moved up; none may leave its byte.
-OCTAVO_INLINE B raise(B a, uint8_t mask, int shift) {
-    const B kept = bits_and(a, splat_byte(mask));
-    return {_mm_slli_epi16(kept.low, shift), _mm_slli_epi16(kept.high, shift)};
+// 16 bytes as 32 numbers of 4 bits: all low halves, then all high halves.
+OCTAVO_INLINE B load_nibbles(const void* p) {
+    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+    return bits_and({bytes, _mm_srli_epi16(bytes, 4)}, splat_byte(15));
 }
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
 OCTAVO_INLINE B lookup(B table, B index) {
@@ -185,11 +266,15 @@ struct I {
     __m128i low, high;
 };
 
-OCTAVO_INLINE I zero_integers() { return {_mm_setzero_si128(), _mm_setzero_si128()}; }
+OCTAVO_INLINE I zero_integers() {
+    return {_mm_setzero_si128(), _mm_setzero_si128()};
+}
 OCTAVO_INLINE I add(I a, I b) {
     return {_mm_add_epi32(a.low, b.low), _mm_add_epi32(a.high, b.high)};
 }
-OCTAVO_INLINE F8 to_float(I a) { return {{_mm_cvtepi32_ps(a.low)}, {_mm_cvtepi32_ps(a.high)}}; }
+OCTAVO_INLINE F8 to_float(I a) {
+    return {{_mm_cvtepi32_ps(a.low)}, {_mm_cvtepi32_ps(a.high)}};
+}
 OCTAVO_INLINE int sum(I a) {
     __m128i s = _mm_add_epi32(a.low, a.high);
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
@@ -200,19 +285,22 @@ OCTAVO_INLINE void store(int32_t* p, I a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p) + 1, a.high);
 }
 
+// Whether dot_unsigned takes weights up to 255, which makes it the quickest for all weights.
+constexpr bool kFullUnsigned = false;
+
 OCTAVO_INLINE __m128i dot_half(__m128i acc, __m128i weights, __m128i x) {
     const __m128i pairs = _mm_maddubs_epi16(weights, x);
     return _mm_add_epi32(acc, _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
 }
-// acc[lane] += the sum of four products; weights are 0..127 (0..255 where there is VNNI).
+// acc[lane] += the sum of four products; weights are 0..127, or 0..255 if kFullUnsigned.
 OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
     return {dot_half(acc.low, weights.low, x.low), dot_half(acc.high, weights.high, x.high)};
 }
 // The same for int8 weights; x is -127..127.
 OCTAVO_INLINE I dot_signed(I acc, B weights, B x) {
     const B magnitude = {_mm_abs_epi8(weights.low), _mm_abs_epi8(weights.high)};
-    return dot_unsigned(acc, magnitude, {_mm_sign_epi8(x.low, weights.low),
-                                         _mm_sign_epi8(x.high, weights.high)});
+    return dot_unsigned(acc, magnitude,
+                        {_mm_sign_epi8(x.low, weights.low), _mm_sign_epi8(x.high, weights.high)});
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

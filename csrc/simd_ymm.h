@@ -20,20 +20,45 @@ struct F8 {
     __m256 v;
 };
 
-OCTAVO_INLINE F8 load8(const float* p) { return {_mm256_loadu_ps(p)}; }
-OCTAVO_INLINE void store(float* p, F8 a) { _mm256_storeu_ps(p, a.v); }
-OCTAVO_INLINE F8 splat8(float x) { return {_mm256_set1_ps(x)}; }
-OCTAVO_INLINE F8 zero8() { return {_mm256_setzero_ps()}; }
-OCTAVO_INLINE F8 add(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
-OCTAVO_INLINE F8 sub(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
-OCTAVO_INLINE F8 mul(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
-OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
-OCTAVO_INLINE F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; }
-OCTAVO_INLINE F8 abs(F8 a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)}; }
+OCTAVO_INLINE F8 load8(const float* p) {
+    return {_mm256_loadu_ps(p)};
+}
+OCTAVO_INLINE void store(float* p, F8 a) {
+    _mm256_storeu_ps(p, a.v);
+}
+OCTAVO_INLINE F8 splat8(float x) {
+    return {_mm256_set1_ps(x)};
+}
+OCTAVO_INLINE F8 zero8() {
+    return {_mm256_setzero_ps()};
+}
+OCTAVO_INLINE F8 add(F8 a, F8 b) {
+    return {_mm256_add_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F8 sub(F8 a, F8 b) {
+    return {_mm256_sub_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F8 mul(F8 a, F8 b) {
+    return {_mm256_mul_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) {
+    return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+}
+OCTAVO_INLINE F8 max(F8 a, F8 b) {
+    return {_mm256_max_ps(a.v, b.v)};
+}
+OCTAVO_INLINE F8 abs(F8 a) {
+    return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)};
+}
 OCTAVO_INLINE float sum(F8 a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+// p[0] twice, p[1] twice, p[2] twice, p[3] twice.
+OCTAVO_INLINE F8 load_4_twice(const float* p) {
+    const __m256 four = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
+    return {_mm256_permutevar_ps(four, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3))};
 }
 // p[0] in the lower four lanes, p[1] in the upper four.
 OCTAVO_INLINE F8 splat_pair(const float* p) {
@@ -47,6 +72,27 @@ OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
 OCTAVO_INLINE F8 load8_uint8(const uint8_t* p) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))};
+}
+
+// The eight bytes of `bytes`, lowest first.
+OCTAVO_INLINE F8 floats_of_bytes(uint64_t bytes) {
+    const __m128i lanes = _mm_cvtsi64_si128(static_cast<int64_t>(bytes));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(lanes))};
+}
+OCTAVO_INLINE F8 floats_of_signed_bytes(uint64_t bytes) {
+    const __m128i lanes = _mm_cvtsi64_si128(static_cast<int64_t>(bytes));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(lanes))};
+}
+// Half-precision numbers at p, p + stride_bytes ...
+OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
+    uint16_t halves[8];
+    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p + i * stride_bytes, 2);
+    const __m128i lanes =
+        _mm_setr_epi16(static_cast<int16_t>(halves[0]), static_cast<int16_t>(halves[1]),
+                       static_cast<int16_t>(halves[2]), static_cast<int16_t>(halves[3]),
+                       static_cast<int16_t>(halves[4]), static_cast<int16_t>(halves[5]),
+                       static_cast<int16_t>(halves[6]), static_cast<int16_t>(halves[7]));
+    return {_mm256_cvtph_ps(lanes)};
 }
 
 struct B {
@@ -65,34 +111,64 @@ OCTAVO_INLINE B load_bytes(const void* low, const void* high) {
 OCTAVO_INLINE B load_16_twice(const void* p) {
     return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
-OCTAVO_INLINE void store(void* p, B a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a.v); }
-OCTAVO_INLINE B splat_byte(uint8_t x) { return {_mm256_set1_epi8(static_cast<char>(x))}; }
-OCTAVO_INLINE B bits_and(B a, B b) { return {_mm256_and_si256(a.v, b.v)}; }
-OCTAVO_INLINE B bits_or(B a, B b) { return {_mm256_or_si256(a.v, b.v)}; }
-OCTAVO_INLINE B bits_xor(B a, B b) { return {_mm256_xor_si256(a.v, b.v)}; }
-OCTAVO_INLINE B add(B a, B b) { return {_mm256_add_epi8(a.v, b.v)}; }
-OCTAVO_INLINE B sub(B a, B b) { return {_mm256_sub_epi8(a.v, b.v)}; }
-OCTAVO_INLINE B equal(B a, B b) { return {_mm256_cmpeq_epi8(a.v, b.v)}; }
-// Where a byte of `mask` is 0xFF: a; where it is 0: b.
-OCTAVO_INLINE B choose(B mask, B a, B b) { return {_mm256_blendv_epi8(b.v, a.v, mask.v)}; }
-// The bits from `shift` up of each byte, as far as `mask` keeps them. Shift 0..7.
-OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
-    return {_mm256_and_si256(_mm256_srli_epi16(a.v, shift), splat_byte(mask).v)};
+// 16 bytes as 32 numbers of 4 bits: all low halves, then all high halves.
+OCTAVO_INLINE B load_nibbles(const void* p) {
+    const __m256i shifted = _mm256_srlv_epi64(load_16_twice(p).v, _mm256_setr_epi64x(0, 0, 4, 4));
+    return {_mm256_and_si256(shifted, _mm256_set1_epi8(15))};
 }
-// The bits that `mask` keeps of each byte, moved up; none may leave its byte.
-OCTAVO_INLINE B raise(B a, uint8_t mask, int shift) {
-    return {_mm256_slli_epi16(_mm256_and_si256(a.v, splat_byte(mask).v), shift)};
+OCTAVO_INLINE void store(void* p, B a) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), a.v);
+}
+OCTAVO_INLINE B splat_byte(uint8_t x) {
+    return {_mm256_set1_epi8(static_cast<char>(x))};
+}
+OCTAVO_INLINE B bits_and(B a, B b) {
+    return {_mm256_and_si256(a.v, b.v)};
+}
+OCTAVO_INLINE B bits_or(B a, B b) {
+    return {_mm256_or_si256(a.v, b.v)};
+}
+OCTAVO_INLINE B bits_xor(B a, B b) {
+    return {_mm256_xor_si256(a.v, b.v)};
+}
+OCTAVO_INLINE B add(B a, B b) {
+    return {_mm256_add_epi8(a.v, b.v)};
+}
+OCTAVO_INLINE B sub(B a, B b) {
+    return {_mm256_sub_epi8(a.v, b.v)};
+}
+OCTAVO_INLINE B equal(B a, B b) {
+    return {_mm256_cmpeq_epi8(a.v, b.v)};
+}
+// Where a byte of `mask` is 0xFF: a; where it is 0: b.
+OCTAVO_INLINE B choose(B mask, B a, B b) {
+    return {_mm256_blendv_epi8(b.v, a.v, mask.v)};
+}
+// Each byte moved down by `shift` bits (up, if that is negative), as far as `mask` keeps it; the
+// mask must drop the bits that come from a neighbour. |shift| < 8.
+OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
+    const __m256i moved =
+        shift < 0 ? _mm256_slli_epi16(a.v, -shift) : _mm256_srli_epi16(a.v, shift);
+    return {_mm256_and_si256(moved, splat_byte(mask).v)};
 }
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
-OCTAVO_INLINE B lookup(B table, B index) { return {_mm256_shuffle_epi8(table.v, index.v)}; }
+OCTAVO_INLINE B lookup(B table, B index) {
+    return {_mm256_shuffle_epi8(table.v, index.v)};
+}
 
 struct I {
     __m256i v;
 };
 
-OCTAVO_INLINE I zero_integers() { return {_mm256_setzero_si256()}; }
-OCTAVO_INLINE I add(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
-OCTAVO_INLINE F8 to_float(I a) { return {_mm256_cvtepi32_ps(a.v)}; }
+OCTAVO_INLINE I zero_integers() {
+    return {_mm256_setzero_si256()};
+}
+OCTAVO_INLINE I add(I a, I b) {
+    return {_mm256_add_epi32(a.v, b.v)};
+}
+OCTAVO_INLINE F8 to_float(I a) {
+    return {_mm256_cvtepi32_ps(a.v)};
+}
 OCTAVO_INLINE int sum(I a) {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
@@ -102,7 +178,14 @@ OCTAVO_INLINE void store(int32_t* p, I a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
 }
 
-// acc[lane] += the sum of four products; weights are 0..127 (0..255 where there is VNNI).
+// Whether dot_unsigned takes weights up to 255, which makes it the quickest for all weights.
+#if defined(OCTAVO_LEVEL_avx2)
+constexpr bool kFullUnsigned = false;
+#else
+constexpr bool kFullUnsigned = true;
+#endif
+
+// acc[lane] += the sum of four products; weights are 0..127, or 0..255 if kFullUnsigned.
 OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
 #if defined(OCTAVO_LEVEL_avx512)
     return {_mm256_dpbusd_epi32(acc.v, weights.v, x.v)};

@@ -1,0 +1,223 @@
+// The kernels of a block format, made from its header in quants/: dot products of up to
+// kMaxColumns tokens, unpacking, and panels for matmul.
+//
+// A sum runs over the columns of its row in order, in int32 within 32 columns (or 16, where those
+// share a scale) and in float over the groups; so it depends on its row and its token only.
+#pragma once
+
+#include "float_format.h"
+#include "kernels.h"
+#include "panel.h"
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+// What quants/<stem>.h offers as `struct <stem>`; weight = scale * value + offset.
+//
+//   kBlock, kBytes   weights and bytes of a block
+//   kScaleGroup      weights that share scale and offset: 16 or 32
+//   kSigned          values are int8; otherwise 0..127
+//   kOffset          whether there are offsets
+//   kZero            optional: every offset is -scale * kZero
+//   scales(block, scale, offset)   fills kBlock / kScaleGroup of each
+//   values(block, i)               weights 32 i .. 32 i + 31
+//   span_scales(blocks, scale, offset)   optional, for blocks below 256: those of kSpan weights
+template <class Q>
+concept HasSpanScales = requires(const uint8_t* p, float* f) { Q::span_scales(p, f, f); };
+
+template <class Q>
+constexpr int zero_of() {
+    if constexpr (requires { Q::kZero; }) return Q::kZero;
+    return 0;
+}
+
+// Signed weights become unsigned by 128 more where the dot instruction takes all of 0..255.
+template <class Q>
+constexpr bool kLifted = Q::kSigned && kFullUnsigned;
+
+template <class Q>
+constexpr bool kHasOffset = Q::kOffset || kLifted<Q>;
+
+template <class Q>
+OCTAVO_INLINE B group_values(const uint8_t* span, int group) {
+    constexpr int kGroups = Q::kBlock / kGroup;
+    return Q::values(span + group / kGroups * Q::kBytes, group % kGroups);
+}
+
+// Scales and offsets of `n_groups` groups of 32 weights, zeros up to kSpan weights.
+template <class Q>
+OCTAVO_INLINE void read_scales(const uint8_t* span, int n_groups, float* scale, float* offset) {
+    constexpr int kSpanScales = kSpan / Q::kScaleGroup;
+    constexpr int kBlockScales = Q::kBlock / Q::kScaleGroup;
+    if (n_groups == kSpan / kGroup) {
+        if constexpr (HasSpanScales<Q>) {
+            Q::span_scales(span, scale, offset);
+        } else {
+            for (int i = 0; i < kSpan / Q::kBlock; ++i)
+                Q::scales(span + i * Q::kBytes, scale + i * kBlockScales,
+                          offset + i * kBlockScales);
+        }
+        return;
+    }
+    for (int i = 0; i < kSpanScales; ++i) scale[i] = offset[i] = 0.0f;
+    for (int i = 0; i < n_groups * kGroup / Q::kBlock; ++i)
+        Q::scales(span + i * Q::kBytes, scale + i * kBlockScales, offset + i * kBlockScales);
+}
+
+// kRows weight rows times kTokens tokens: what a step over a span needs.
+template <class Q, int kRows, int kTokens>
+struct Tile {
+    static constexpr int kScales = kSpan / Q::kScaleGroup;
+
+    const uint8_t* span[kRows];
+    const int8_t* q[kTokens];
+    const float* x_scale[kTokens];
+    const float* x_sum[kTokens];  // one for each scale
+    F8 sums[kRows][kTokens];
+    alignas(64) float scale[kRows][kTokens][kScales];
+
+    // Readies `scale` and adds what the offsets contribute.
+    OCTAVO_INLINE void look_at_headers(int n_groups) {
+        for (int r = 0; r < kRows; ++r) {
+            alignas(64) float w_scale[kScales], w_offset[kScales];
+            read_scales<Q>(span[r], n_groups, w_scale, w_offset);
+            for (int i = 0; i < kScales; i += 8) {
+                const F8 s = load8(w_scale + i);
+                F8 offset = zero8();
+                if constexpr (Q::kOffset) offset = load8(w_offset + i);
+                if constexpr (kLifted<Q>) offset = mul(s, splat8(-128.0f));
+                for (int t = 0; t < kTokens; ++t) {
+                    const F8 x = Q::kScaleGroup == kGroup ? load8(x_scale[t] + i)
+                                                          : load_4_twice(x_scale[t] + i / 2);
+                    store(scale[r][t] + i, mul(s, x));
+                    if constexpr (kHasOffset<Q>)
+                        sums[r][t] = fma(offset, load8(x_sum[t] + i), sums[r][t]);
+                }
+            }
+        }
+    }
+
+    OCTAVO_INLINE void add_group(int group) {
+        B x[kTokens];
+        for (int t = 0; t < kTokens; ++t) x[t] = load_bytes(q[t] + group * kGroup);
+        for (int r = 0; r < kRows; ++r) {
+            B w = group_values<Q>(span[r], group);
+            if constexpr (kLifted<Q>) w = bits_xor(w, splat_byte(0x80));
+            for (int t = 0; t < kTokens; ++t) {
+                const I dot = Q::kSigned && !kLifted<Q> ? dot_signed(zero_integers(), w, x[t])
+                                                        : dot_unsigned(zero_integers(), w, x[t]);
+                const F8 s = Q::kScaleGroup == kGroup ? splat8(scale[r][t][group])
+                                                      : splat_pair(scale[r][t] + 2 * group);
+                sums[r][t] = fma(to_float(dot), s, sums[r][t]);
+            }
+        }
+    }
+
+    OCTAVO_INLINE void add_span() {
+        look_at_headers(kSpan / kGroup);
+        // Written out, so that `values` sees constants on every compiler.
+        add_group(0);
+        add_group(1);
+        add_group(2);
+        add_group(3);
+        add_group(4);
+        add_group(5);
+        add_group(6);
+        add_group(7);
+        for (int r = 0; r < kRows; ++r) span[r] += kSpan / Q::kBlock * Q::kBytes;
+        for (int t = 0; t < kTokens; ++t) {
+            q[t] += kSpan;
+            x_scale[t] += kSpan / kGroup;
+            x_sum[t] += kScales;
+        }
+    }
+};
+
+template <class Q, int kRows, int kTokens>
+inline void dot_tile(const BlockRows& w, int row, const QuantRows& x, int token, float* y,
+                     int64_t y_stride) {
+    Tile<Q, kRows, kTokens> tile;
+    for (int r = 0; r < kRows; ++r) tile.span[r] = w.data + (row + r) * w.row_bytes;
+    const float* sums = Q::kScaleGroup == kGroup ? x.sum32 : x.sum16;
+    for (int t = 0; t < kTokens; ++t) {
+        const int64_t at = static_cast<int64_t>(token + t) * x.padded;
+        tile.q[t] = x.q + at;
+        tile.x_scale[t] = x.scale + at / kGroup;
+        tile.x_sum[t] = sums + at / Q::kScaleGroup;
+    }
+    for (int r = 0; r < kRows; ++r)
+        for (int t = 0; t < kTokens; ++t) tile.sums[r][t] = zero8();
+    for (int i = 0; i < w.n_columns / kSpan; ++i) tile.add_span();
+    if constexpr (Q::kBlock < kSpan) {
+        if (const int n_groups = w.n_columns % kSpan / kGroup) {
+            tile.look_at_headers(n_groups);
+            for (int group = 0; group < n_groups; ++group) tile.add_group(group);
+        }
+    }
+    for (int r = 0; r < kRows; ++r)
+        for (int t = 0; t < kTokens; ++t) y[t * y_stride + r] = sum(tile.sums[r][t]);
+}
+
+template <class Q, int kRows>
+inline void dot_tokens(const BlockRows& w, int row, const QuantRows& x, int t0, int t1, float* y,
+                       int64_t y_stride) {
+    int t = t0;
+    for (; t + 4 <= t1; t += 4)
+        dot_tile<Q, kRows, 4>(w, row, x, t, y + t * y_stride + row, y_stride);
+    for (; t + 2 <= t1; t += 2)
+        dot_tile<Q, kRows, 2>(w, row, x, t, y + t * y_stride + row, y_stride);
+    if (t < t1) dot_tile<Q, kRows, 1>(w, row, x, t, y + t * y_stride + row, y_stride);
+}
+
+// FormatKernels::dot.
+template <class Q>
+void dot(const BlockRows& w, int row0, int row1, const QuantRows& x, int t0, int t1, float* y,
+         int64_t y_stride) {
+    int row = row0;
+    for (; row + 4 <= row1; row += 4) dot_tokens<Q, 4>(w, row, x, t0, t1, y, y_stride);
+    for (; row < row1; ++row) dot_tokens<Q, 1>(w, row, x, t0, t1, y, y_stride);
+}
+
+// FormatKernels::unpack: rounded as the format defines it.
+template <class Q>
+void unpack(const uint8_t* row, int n_columns, float* out) {
+    constexpr int kBlockScales = Q::kBlock / Q::kScaleGroup;
+    constexpr float kZero = static_cast<float>(zero_of<Q>());
+    for (; n_columns > 0; n_columns -= Q::kBlock, row += Q::kBytes) {
+        float scale[kBlockScales], offset[kBlockScales];
+        Q::scales(row, scale, offset);
+        for (int group = 0; group < Q::kBlock / kGroup; ++group) {
+            alignas(32) uint8_t values[kGroup];
+            store(values, Q::values(row, group));
+            for (int i = 0; i < kGroup; i += 8, out += 8) {
+                const int at = (group * kGroup + i) / Q::kScaleGroup;
+                F8 w = Q::kSigned ? load8_int8(reinterpret_cast<int8_t*>(values) + i)
+                                  : load8_uint8(values + i);
+                if constexpr (zero_of<Q>() != 0) w = sub(w, splat8(kZero));
+                w = mul(w, splat8(scale[at]));
+                if constexpr (Q::kOffset && zero_of<Q>() == 0) w = add(w, splat8(offset[at]));
+                store(out, w);
+            }
+        }
+    }
+}
+
+template <class Q>
+constexpr FormatKernels format_kernels(const char* name) {
+    if constexpr (Q::kBlock == 1)
+        return {
+            name,          1, Q::kBytes, true, 0, false, nullptr, dot_floats<Q>, unpack_floats<Q>,
+            pack_floats<Q>};
+    else
+        return {name,       Q::kBlock, Q::kBytes, false,     Q::kScaleGroup,
+                Q::kOffset, dot<Q>,    nullptr,   unpack<Q>, pack_panel<Q>};
+}
+
+}  // namespace octavo::OCTAVO_LEVEL
+
+// The table of the format whose struct is `stem`.
+#define OCTAVO_FORMAT(stem)                                              \
+    namespace octavo::OCTAVO_LEVEL {                                     \
+    extern const FormatKernels format_##stem;                            \
+    constexpr FormatKernels format_##stem = format_kernels<stem>(#stem); \
+    }

@@ -1,0 +1,33 @@
+// q4_k: half-precision d and dmin, 12 bytes of 6-bit s and m for each of 8 groups, 128 bytes of q:
+// each 32 bytes are two groups, low halves first. w = d * s * q - dmin * m.
+#pragma once
+
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+// d * s and -dmin * m of 8 groups. The 12 bytes are three words of four: the top bits of the first
+// two words' bytes belong to groups 4..7, whose low bits are the halves of the third.
+OCTAVO_INLINE void read_levels(const uint8_t* block, float* scale, float* offset) {
+    const uint64_t s = read<uint32_t>(block + 4), m = read<uint32_t>(block + 8);
+    const uint64_t low = read<uint32_t>(block + 12);
+    const uint64_t s_high = (low & 0x0F0F0F0F) | (s >> 2 & 0x30303030);
+    const uint64_t m_high = (low >> 4 & 0x0F0F0F0F) | (m >> 2 & 0x30303030);
+    const F8 d = splat8(load_half_at(block)), dmin = splat8(-load_half_at(block + 2));
+    store(scale, mul(d, floats_of_bytes((s & 0x3F3F3F3F) | s_high << 32)));
+    store(offset, mul(dmin, floats_of_bytes((m & 0x3F3F3F3F) | m_high << 32)));
+}
+
+struct q4_k {
+    static constexpr int kBlock = 256, kBytes = 144, kScaleGroup = 32;
+    static constexpr bool kSigned = false, kOffset = true;
+
+    OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
+        read_levels(block, scale, offset);
+    }
+    OCTAVO_INLINE static B values(const uint8_t* block, int group) {
+        return field(load_bytes(block + 16 + group / 2 * 32), group % 2 * 4, 15);
+    }
+};
+
+}  // namespace octavo::OCTAVO_LEVEL
