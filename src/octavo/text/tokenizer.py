@@ -116,22 +116,34 @@ class Tokenizer:
         return self._pieces[token]
 
     def encode(
-        self, text: str, *, parse_special: bool = False, add_special: bool = False
+        self,
+        text: str,
+        *,
+        parse_special: bool = False,
+        add_special: bool = False,
+        unmark: str = "",
     ) -> list[int]:
         """Ids of `text`. Half surrogates count as U+FFFD.
 
         `parse_special`: texts of control tokens become those tokens; never for words of a user.
         `add_special`: BOS in front and EOS at the end where the model wants them and they are
-        not there already.
+        not there already. `unmark` is taken out of the text after special texts were found: put
+        inside of one, it keeps it plain.
         """
         matcher = self._parsed_texts if parse_special else self._user_texts
         ids: list[int] = []
         for part in matcher.split(_valid(text)):
             if isinstance(part, int):
                 ids.append(part)
-            else:
-                ids += self._encoder.encode(" " + part if self.space_prefix else part)
-        return self._with_ends(ids) if add_special else ids
+                continue
+            plain = part.replace(unmark, "") if unmark else part
+            ids += self._encoder.encode(" " + plain if self.space_prefix else plain)
+        return self._with_eos(self.with_bos(ids)) if add_special else ids
+
+    def with_bos(self, ids: list[int]) -> list[int]:
+        """`ids` with BOS in front, if the model wants one and it is not there."""
+        wanted = self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]
+        return [self.bos_id, *ids] if wanted else ids  # type: ignore[list-item]
 
     def decode(
         self, ids: Iterable[int], *, skip_special: bool = False, clean_spaces: bool = False
@@ -151,14 +163,9 @@ class Tokenizer:
         text = b"".join(pieces).decode("utf-8", "replace")
         return clean(text) if clean_spaces else text
 
-    def _with_ends(self, ids: list[int]) -> list[int]:
-        bos = [self.bos_id] if self.add_bos and self.bos_id is not None else []
-        eos = [self.eos_id] if self.add_eos and self.eos_id is not None else []
-        if ids[:1] == bos:
-            bos = []
-        if ids[-1:] == eos:
-            eos = []
-        return [*bos, *ids, *eos]
+    def _with_eos(self, ids: list[int]) -> list[int]:
+        wanted = self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]
+        return [*ids, self.eos_id] if wanted else ids  # type: ignore[list-item]
 
     @cached_property
     def _pretokenizer(self) -> pretokenizers.PreTokenizer:
