@@ -136,7 +136,9 @@ def make_cache(layers: Sequence[LayerSpec], context: int = 256, n_pages: int = 6
     )
 
 
-def make_engine(model: ScriptedModel, context: int = 256, n_pages: int = 64, **options: Any) -> Engine:
+def make_engine(
+    model: ScriptedModel, context: int = 256, n_pages: int = 64, **options: Any
+) -> Engine:
     """An engine on a scripted model; token 0 ends."""
     cache = make_cache(model.state(), context, n_pages)
     options.setdefault("vocabulary", LetterVocabulary(model.config.n_vocab))

@@ -82,7 +82,14 @@ def test_decoding_gets_every_other_step() -> None:
 
 def test_first_come_first_served_within_the_limit() -> None:
     jobs = [Job(name, 1, 2) for name in "abc"]
-    assert play(scheduler_of(*jobs, max_running=2)) == ["a1 b1", "(a b)", "(a b)", "c1", "(c)", "(c)"]
+    assert play(scheduler_of(*jobs, max_running=2)) == [
+        "a1 b1",
+        "(a b)",
+        "(a b)",
+        "c1",
+        "(c)",
+        "(c)",
+    ]
 
 
 def test_put_back_comes_before_others() -> None:

@@ -27,7 +27,7 @@ Values = NDArray[np.float64]
 Candidates = tuple[Ids, Values]  # token ids and their logits, best first
 
 COLUMNS = 1024  # column maxima taken for a bound
-NUCLEUS_START = 256  # candidates first tried for top-p over the whole vocabulary
+NUCLEUS_DEPTHS = (3.0, 6.0, 9.0, 12.0, 16.0, math.inf)  # logits below the top, for top-p
 MIN_TEMPERATURE = 1e-6
 
 
@@ -157,15 +157,16 @@ def _nucleus_size(weights: Values, share: float) -> int:
 
 
 def _nucleus_of_all(row: Row, top: float, top_p: float) -> Candidates:
+    """Top-p over the whole row: only entries near the top are looked at, if they are enough."""
     share = top_p * float(np.exp(row - np.float32(top)).sum())
-    n = NUCLEUS_START
-    while True:
-        ids, x = largest(row, n)
-        weights = np.exp(x - top)
-        if len(ids) < n or float(weights.sum()) >= share:
-            n = _nucleus_size(weights, share)
-            return ids[:n], x[:n]
-        n *= 8
+    for depth in NUCLEUS_DEPTHS:
+        ids = np.flatnonzero(row >= np.float32(top - depth))
+        weights = np.exp(row[ids] - top)
+        if float(weights.sum()) >= share or depth == math.inf:
+            break
+    ids, x = _ordered(ids, row)
+    n = _nucleus_size(np.exp(x - top), share)
+    return ids[:n], x[:n]
 
 
 def _typical(ids: Ids, x: Values, typical_p: float) -> Candidates:

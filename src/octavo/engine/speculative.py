@@ -122,7 +122,7 @@ class DraftBlock:
 
 
 PRIOR = 0.6  # chance that a guess is right, before anything is known
-MEMORY = 0.1  # weight of the newest observation
+MEMORY = 0.05  # weight of the newest observation
 MIN_PLAIN = 4  # plain steps measured before anything is tried
 REST_TOKENS = 128  # plain steps before drafting is tried again; doubles each time, up to
 MAX_REST_TOKENS = 2048
