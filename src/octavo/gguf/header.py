@@ -20,8 +20,8 @@ from octavo.gguf.strings import index_strings
 
 # Far above every real file; below, what a hostile one can make us allocate (tens of MB).
 MAX_KEYS = 1 << 15
-MAX_TENSORS = 1 << 16
-MAX_STRINGS = 1 << 22
+MAX_TENSORS = 1 << 15
+MAX_STRINGS = 1 << 21
 MAX_NESTED_ARRAYS = 1 << 14
 MAX_ARRAY_DEPTH = 4
 MAX_NAME_BYTES = 1 << 10
@@ -240,9 +240,11 @@ class _Parser:
         n_axes: int = self.scalar("u32", what)
         if n_axes > MAX_DIMENSIONS:
             self.fail(f"tensor {name!r} has {n_axes} dimensions, at most {MAX_DIMENSIONS} expected")
-        axes: list[int] = [self.scalar("u64", what) for _ in range(n_axes)] or [1]
-        type_id: int = self.scalar("u32", what)
-        offset: int = self.scalar("u64", what)
+        form = f"<{n_axes}QIQ"
+        *stored, type_id, offset = struct.unpack_from(
+            form, self.data, self.take(struct.calcsize(form), what)
+        )
+        axes: list[int] = stored or [1]
         # A number above 2^63 is a negative one for most programs that write files.
         if min(axes) == 0 or max(axes) >= 1 << 63:
             self.fail(f"tensor {name!r} has a zero or negative dimension: {axes}")

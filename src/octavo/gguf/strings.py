@@ -14,6 +14,7 @@ import numpy as np
 from octavo.gguf.meta import FileData
 
 _WINDOW_BYTES = 1 << 17
+_WALK_ITEMS = 1 << 12
 _read_length = struct.Struct("<Q").unpack_from
 
 
@@ -29,8 +30,9 @@ def index_strings(data: FileData, position: int, count: int, end: int) -> np.nda
         chain = _chain(view[position : min(position + _WINDOW_BYTES, end)])[: count - done]
         if len(chain) < walk:
             # Odd items here (empty, 256 bytes or more, zero bytes inside): walk a stretch. The
-            # stretches double, so that a hostile file costs no more than one plain walk.
-            chain, walk = _walk(data, position, min(walk, count - done), end), walk * 2
+            # stretches double, so that a hostile file costs little more than one plain walk.
+            chain = _walk(data, position, min(walk, count - done), end)
+            walk = min(walk * 2, _WALK_ITEMS)
             if chain.size == 0:
                 return None
             starts[done : done + len(chain) - 1] = chain[:-1]
@@ -69,11 +71,10 @@ def _chain(window: np.ndarray) -> np.ndarray:
 def _walk(data: FileData, position: int, count: int, end: int) -> np.ndarray:
     """The same for any item, one by one: (count + 1,) absolute places; empty when past `end`."""
     places = [position]
+    last_length = end - 8
     for _ in range(count):
-        if position + 8 > end:
+        if position > last_length:
             return np.empty(0, np.int64)
-        position += 8 + int(_read_length(data, position)[0])
-        if position > end:
-            return np.empty(0, np.int64)
+        position += 8 + _read_length(data, position)[0]
         places.append(position)
-    return np.array(places, np.int64)
+    return np.array(places if position <= end else [], np.int64)
