@@ -21,9 +21,6 @@ OCTAVO_INLINE F splat(float x) {
 OCTAVO_INLINE F zero() {
     return zero8();
 }
-OCTAVO_INLINE F div(F a, F b) {
-    return {_mm256_div_ps(a.v, b.v)};
-}
 OCTAVO_INLINE F min(F a, F b) {
     return {_mm256_min_ps(a.v, b.v)};
 }

@@ -143,6 +143,9 @@ OCTAVO_INLINE F8 mul(F8 a, F8 b) {
 OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) {
     return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
 }
+OCTAVO_INLINE F8 div(F8 a, F8 b) {
+    return {div(a.low, b.low), div(a.high, b.high)};
+}
 OCTAVO_INLINE F8 max(F8 a, F8 b) {
     return {max(a.low, b.low), max(a.high, b.high)};
 }
@@ -151,6 +154,12 @@ OCTAVO_INLINE F8 abs(F8 a) {
 }
 OCTAVO_INLINE float sum(F8 a) {
     return sum(add(a.low, a.high));
+}
+// Lane i is the largest of a[i].
+OCTAVO_INLINE F8 largest_of_each(const F8 (&a)[8]) {
+    float lanes[8];
+    for (int i = 0; i < 8; ++i) lanes[i] = largest(max(a[i].low, a[i].high));
+    return load8(lanes);
 }
 // p[0] twice, p[1] twice, p[2] twice, p[3] twice.
 OCTAVO_INLINE F8 load_4_twice(const float* p) {
@@ -265,6 +274,21 @@ OCTAVO_INLINE F8 to_float(I a) {
 }
 OCTAVO_INLINE int sum(I a) {
     return vaddvq_s32(vaddq_s32(a.low, a.high));
+}
+// Sums of four lanes: the lower halves of a, b, c, d, then their upper halves.
+OCTAVO_INLINE I half_sums(I a, I b, I c, I d) {
+    return {vpaddq_s32(vpaddq_s32(a.low, b.low), vpaddq_s32(c.low, d.low)),
+            vpaddq_s32(vpaddq_s32(a.high, b.high), vpaddq_s32(c.high, d.high))};
+}
+OCTAVO_INLINE int16x8_t to_words(F8 a) {
+    return vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a.low.v)), vqmovn_s32(vcvtnq_s32_f32(a.high.v)));
+}
+OCTAVO_INLINE uint8x16_t to_bytes(F8 a, F8 b) {
+    return vreinterpretq_u8_s8(vcombine_s8(vqmovn_s16(to_words(a)), vqmovn_s16(to_words(b))));
+}
+// 32 numbers rounded to nearest even, within -128..127.
+OCTAVO_INLINE B to_bytes(F8 a, F8 b, F8 c, F8 d) {
+    return {to_bytes(a, b), to_bytes(c, d)};
 }
 OCTAVO_INLINE void store(int32_t* p, I a) {
     vst1q_s32(p, a.low);

@@ -152,6 +152,9 @@ OCTAVO_INLINE F8 mul(F8 a, F8 b) {
 OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) {
     return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
 }
+OCTAVO_INLINE F8 div(F8 a, F8 b) {
+    return {div(a.low, b.low), div(a.high, b.high)};
+}
 OCTAVO_INLINE F8 max(F8 a, F8 b) {
     return {max(a.low, b.low), max(a.high, b.high)};
 }
@@ -160,6 +163,12 @@ OCTAVO_INLINE F8 abs(F8 a) {
 }
 OCTAVO_INLINE float sum(F8 a) {
     return sum(add(a.low, a.high));
+}
+// Lane i is the largest of a[i].
+OCTAVO_INLINE F8 largest_of_each(const F8 (&a)[8]) {
+    float lanes[8];
+    for (int i = 0; i < 8; ++i) lanes[i] = largest(max(a[i].low, a[i].high));
+    return load8(lanes);
 }
 // p[0] twice, p[1] twice, p[2] twice, p[3] twice.
 OCTAVO_INLINE F8 load_4_twice(const float* p) {
@@ -279,6 +288,19 @@ OCTAVO_INLINE int sum(I a) {
     __m128i s = _mm_add_epi32(a.low, a.high);
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+}
+// Sums of four lanes: the lower halves of a, b, c, d, then their upper halves.
+OCTAVO_INLINE I half_sums(I a, I b, I c, I d) {
+    return {_mm_hadd_epi32(_mm_hadd_epi32(a.low, b.low), _mm_hadd_epi32(c.low, d.low)),
+            _mm_hadd_epi32(_mm_hadd_epi32(a.high, b.high), _mm_hadd_epi32(c.high, d.high))};
+}
+OCTAVO_INLINE __m128i to_bytes(F a, F b, F c, F d) {
+    return _mm_packs_epi16(_mm_packs_epi32(_mm_cvtps_epi32(a.v), _mm_cvtps_epi32(b.v)),
+                           _mm_packs_epi32(_mm_cvtps_epi32(c.v), _mm_cvtps_epi32(d.v)));
+}
+// 32 numbers rounded to nearest even, within -128..127.
+OCTAVO_INLINE B to_bytes(F8 a, F8 b, F8 c, F8 d) {
+    return {to_bytes(a.low, a.high, b.low, b.high), to_bytes(c.low, c.high, d.low, d.high)};
 }
 OCTAVO_INLINE void store(int32_t* p, I a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), a.low);

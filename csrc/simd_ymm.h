@@ -44,6 +44,9 @@ OCTAVO_INLINE F8 mul(F8 a, F8 b) {
 OCTAVO_INLINE F8 fma(F8 a, F8 b, F8 c) {
     return {_mm256_fmadd_ps(a.v, b.v, c.v)};
 }
+OCTAVO_INLINE F8 div(F8 a, F8 b) {
+    return {_mm256_div_ps(a.v, b.v)};
+}
 OCTAVO_INLINE F8 max(F8 a, F8 b) {
     return {_mm256_max_ps(a.v, b.v)};
 }
@@ -54,6 +57,19 @@ OCTAVO_INLINE float sum(F8 a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+OCTAVO_INLINE __m256 largest_of_four(const F8* a) {
+    const __m256 ab =
+        _mm256_max_ps(_mm256_unpacklo_ps(a[0].v, a[1].v), _mm256_unpackhi_ps(a[0].v, a[1].v));
+    const __m256 cd =
+        _mm256_max_ps(_mm256_unpacklo_ps(a[2].v, a[3].v), _mm256_unpackhi_ps(a[2].v, a[3].v));
+    return _mm256_max_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xEE));
+}
+// Lane i is the largest of a[i].
+OCTAVO_INLINE F8 largest_of_each(const F8 (&a)[8]) {
+    const __m256 low = largest_of_four(a), high = largest_of_four(a + 4);
+    return {_mm256_max_ps(_mm256_permute2f128_ps(low, high, 0x20),
+                          _mm256_permute2f128_ps(low, high, 0x31))};
 }
 // p[0] twice, p[1] twice, p[2] twice, p[3] twice.
 OCTAVO_INLINE F8 load_4_twice(const float* p) {
@@ -173,6 +189,17 @@ OCTAVO_INLINE int sum(I a) {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+}
+// Sums of four lanes: the lower halves of a, b, c, d, then their upper halves.
+OCTAVO_INLINE I half_sums(I a, I b, I c, I d) {
+    return {_mm256_hadd_epi32(_mm256_hadd_epi32(a.v, b.v), _mm256_hadd_epi32(c.v, d.v))};
+}
+// 32 numbers rounded to nearest even, within -128..127.
+OCTAVO_INLINE B to_bytes(F8 a, F8 b, F8 c, F8 d) {
+    const __m256i ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a.v), _mm256_cvtps_epi32(b.v));
+    const __m256i cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c.v), _mm256_cvtps_epi32(d.v));
+    return {_mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd),
+                                        _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
 }
 OCTAVO_INLINE void store(int32_t* p, I a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);

@@ -1,0 +1,190 @@
+// Weights times activations. Few tokens: dot products at the speed of memory, in one operation for
+// all weights that share x. Many tokens: matmul.h.
+#include "linear.h"
+
+#include "chunks.h"
+#include "level.h"
+#include "matmul.h"
+#include "program.h"
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+namespace {
+
+// Below this a group counts as zero: its inverse scale would overflow.
+constexpr float kTiny = 1e-30f;
+
+// The arrays of one row, for writing.
+struct QuantRow {
+    int8_t* q;
+    float* scale;
+    float* sum32;
+    float* sum16;
+};
+
+QuantRow row_of(const QuantRows& rows, int row) {
+    const int64_t at = static_cast<int64_t>(row) * rows.padded;
+    return {const_cast<int8_t*>(rows.q) + at, const_cast<float*>(rows.scale) + at / 32,
+            const_cast<float*>(rows.sum32) + at / 32, const_cast<float*>(rows.sum16) + at / 16};
+}
+
+// kSpan values: 8 groups.
+void quantise_span(const float* x, const QuantRow& out) {
+    F8 peaks[8];
+    for (int g = 0; g < 8; ++g) {
+        const float* p = x + g * kGroup;
+        peaks[g] =
+            max(max(abs(load8(p)), abs(load8(p + 8))), max(abs(load8(p + 16)), abs(load8(p + 24))));
+    }
+    alignas(32) float peak[8], scale[8], inverse[8];
+    store(peak, largest_of_each(peaks));
+    for (int g = 0; g < 8; ++g)
+        if (peak[g] < kTiny) peak[g] = 0.0f;
+    store(scale, div(load8(peak), splat8(127.0f)));
+    for (int g = 0; g < 8; ++g) inverse[g] = peak[g] == 0.0f ? 0.0f : 127.0f / peak[g];
+    store(out.scale, load8(scale));
+    I sums[8];
+    for (int g = 0; g < 8; ++g) {
+        const float* p = x + g * kGroup;
+        const F8 factor = splat8(inverse[g]);
+        const B q = to_bytes(mul(load8(p), factor), mul(load8(p + 8), factor),
+                             mul(load8(p + 16), factor), mul(load8(p + 24), factor));
+        store(out.q + g * kGroup, q);
+        sums[g] = dot_unsigned(zero_integers(), splat_byte(1), q);
+    }
+    for (int g = 0; g < 8; g += 4) {
+        int32_t halves[8];  // the first 16 of four groups, then the last 16 of them
+        store(halves, half_sums(sums[g], sums[g + 1], sums[g + 2], sums[g + 3]));
+        for (int i = 0; i < 4; ++i) {
+            const float s = scale[g + i];
+            out.sum16[2 * (g + i)] = s * static_cast<float>(halves[i]);
+            out.sum16[2 * (g + i) + 1] = s * static_cast<float>(halves[i + 4]);
+            out.sum32[g + i] = s * static_cast<float>(halves[i] + halves[i + 4]);
+        }
+    }
+}
+
+void quantise_row(const float* x, int n_columns, QuantRow out) {
+    for (int column = 0; column < n_columns; column += kSpan) {
+        if (column + kSpan <= n_columns) {
+            quantise_span(x + column, out);
+        } else {
+            float last[kSpan] = {};
+            for (int i = 0; i < n_columns - column; ++i) last[i] = x[column + i];
+            quantise_span(last, out);
+        }
+        out.q += kSpan;
+        out.scale += kSpan / 32;
+        out.sum32 += kSpan / 32;
+        out.sum16 += kSpan / 16;
+    }
+}
+
+class Quantise final : public Op {
+  public:
+    Quantise(const Heads& x, const QuantRows& out) : x_(x), out_(out) {}
+
+    int prepare() override {
+        chunks_ = chunks_of(x_.n_tokens, x_.dim, kSmallWork);
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread&) override {
+        for (int t = chunks_.begin(chunk); t < chunks_.end(chunk); ++t)
+            quantise_row(x_.at(t, 0), x_.dim, row_of(out_, t));
+    }
+
+  private:
+    Heads x_;
+    QuantRows out_;
+    Chunks chunks_;
+};
+
+// Weights of a chunk: enough to outweigh the sharing of work, little enough to share evenly.
+constexpr double kChunkBytes = 32768;
+// Rows that `dot` reads at once.
+constexpr int kRowsAtOnce = 4;
+
+// At most kMaxColumns tokens times all outputs; chunks of one output follow those of the other.
+class DotProducts final : public Op {
+  public:
+    DotProducts(const LinearArgs& args, const QuantRows& quantised)
+        : args_(args), quantised_(quantised) {}
+
+    int prepare() override {
+        int n_chunks = 0;
+        for (int i = 0; i < args_.n_outputs; ++i) {
+            const BlockRows& rows = args_.outputs[i].weight.rows;
+            chunks_[i] = chunks_of(rows.n_rows, static_cast<double>(rows.row_bytes), kChunkBytes);
+            chunks_[i].per_chunk = round_up(chunks_[i].per_chunk, kRowsAtOnce);
+            n_chunks += chunks_[i].count();
+        }
+        return n_chunks;
+    }
+
+    void run(int chunk, Thread&) override {
+        int i = 0;
+        for (; chunk >= chunks_[i].count(); ++i) chunk -= chunks_[i].count();
+        multiply(args_.outputs[i], chunks_[i].begin(chunk), chunks_[i].end(chunk));
+    }
+
+  private:
+    void multiply(const LinearArgs::Output& output, int row0, int row1) const {
+        const BlockRows& rows = output.weight.rows;
+        const FormatKernels& format = *output.weight.format;
+        const int n_tokens = args_.x.n_tokens;
+        if (format.is_float)
+            format.dot_floats(rows, row0, row1, args_.x.data, args_.x.token, 0, n_tokens,
+                              output.out, rows.n_rows);
+        else
+            format.dot(rows, row0, row1, quantised_, 0, n_tokens, output.out, rows.n_rows);
+        if (!output.bias) return;
+        for (int t = 0; t < n_tokens; ++t)
+            for (int r = row0; r < row1; ++r)
+                output.out[static_cast<int64_t>(t) * rows.n_rows + r] += output.bias[r];
+    }
+
+    LinearArgs args_;
+    QuantRows quantised_;
+    Chunks chunks_[LinearArgs::kMost];
+};
+
+void multiply_many(Program& program, const LinearArgs& args, const QuantRows& quantised,
+                   bool any_integers, bool any_floats) {
+    TokenTiles tiles{};
+    FloatTiles floats{};
+    if (any_integers) tiles = tile_tokens(program, quantised);
+    if (any_floats) floats = tile_floats(program, args.x);
+    for (int i = 0; i < args.n_outputs; ++i) {
+        const LinearArgs::Output& output = args.outputs[i];
+        const int64_t stride = output.weight.rows.n_rows;
+        if (output.weight.format->is_float)
+            matmul_floats(program, output.weight, floats, output.bias, output.out, stride);
+        else
+            matmul(program, output.weight, tiles, output.bias, output.out, stride);
+    }
+}
+
+}  // namespace
+
+QuantRows quantise(Program& program, const Heads& x) {
+    const QuantRows rows =
+        quant_rows_in(program.buffer(quant_rows_bytes(x.n_tokens, x.dim)), x.n_tokens, x.dim);
+    program.add(new Quantise(x, rows));
+    return rows;
+}
+
+void linear(Program& program, const LinearArgs& args) {
+    bool any_integers = false, any_floats = false;
+    for (int i = 0; i < args.n_outputs; ++i)
+        (args.outputs[i].weight.format->is_float ? any_floats : any_integers) = true;
+    QuantRows quantised{};
+    if (any_integers) quantised = quantise(program, args.x);
+    if (args.x.n_tokens <= kMaxColumns)
+        program.add(new DotProducts(args, quantised));
+    else
+        multiply_many(program, args, quantised, any_integers, any_floats);
+}
+
+}  // namespace octavo::OCTAVO_LEVEL
