@@ -78,7 +78,9 @@ def test_lower_never_imports_higher(path: Path) -> None:
 
 
 def test_order_test_sees_imports() -> None:
-    tree = ast.parse("import octavo.cli\nfrom octavo import chat\ndef f():\n  from octavo.kv import x")
+    tree = ast.parse(
+        "import octavo.cli\nfrom octavo import chat\ndef f():\n  from octavo.kv import x"
+    )
     assert list(imported_parts(tree)) == [(1, "cli"), (2, "chat"), (4, "kv")]
 
 
@@ -162,4 +164,6 @@ def test_fast_formats_have_the_stem_of_their_meaning(folder: str) -> None:
     meaning = PACKAGE / ("quants" if folder == "quants" else "kv/formats")
     for header in (ROOT / "csrc" / folder).glob("*.h"):
         if not header.stem.startswith("_"):
-            assert (meaning / f"{header.stem}.py").exists(), f"{header}: no {meaning}/{header.stem}.py"
+            assert (meaning / f"{header.stem}.py").exists(), (
+                f"{header}: no {meaning}/{header.stem}.py"
+            )

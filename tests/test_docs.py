@@ -1,17 +1,19 @@
-"""The documentation says what is there: links, commands, help texts, both READMEs alike.
+"""The documentation says what is there: links, commands and their flags, both READMEs alike.
 
 Run as a program (`python tests/test_docs.py`) it writes docs/cli.md again.
 """
 
 from __future__ import annotations
 
-import os
+import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+import octavo.cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -26,26 +28,28 @@ def command_names() -> list[str]:
     )
 
 
-def help_text(*command: str) -> str:
-    """What `octavo COMMAND --help` prints on a terminal of 100 columns."""
-    environment = os.environ | {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "octavo", *command, "--help"],
-        capture_output=True, text=True, encoding="utf-8", env=environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
-
-
 def cli_page() -> str:
-    blocks = ["# The command line", "Written by `python tests/test_docs.py` from `--help`.", fenced()]
+    """The page from the commands themselves, not from `--help`: its layout is typer's affair."""
+    root = typer.main.get_command(octavo.cli.app)
+    context = typer.Context(root)
+    blocks = ["# The command line", f"Written by `python tests/test_docs.py`.\n\n{root.help}"]
     for name in command_names():
-        blocks += [f"## octavo {name}", fenced(name)]
+        command = root.get_command(context, name)
+        blocks += [f"## octavo {name}", inspect.cleandoc(command.help), table(command)]
     return "\n\n".join(blocks) + "\n"
 
 
-def fenced(*command: str) -> str:
-    return f"```text\n{help_text(*command)}\n```"
+def table(command: Any) -> str:
+    rows = ["| argument | meaning | default |", "|---|---|---|"]
+    for parameter in command.params:
+        is_flag = parameter.param_type_name == "option"
+        names = [*parameter.opts, *parameter.secondary_opts] if is_flag else [parameter.metavar]
+        is_said = parameter.default is not None and parameter.default is not False
+        default = f"{parameter.default}" if is_said else ""
+        default = "required" if parameter.required else default
+        meaning = parameter.help.replace("|", "\\|")
+        rows.append(f"| {', '.join(f'`{name}`' for name in names)} | {meaning} | {default} |")
+    return "\n".join(rows)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -83,12 +87,10 @@ README_NAMES = ("README.md", "README.zh-CN.md")
 
 def code_blocks(text: str) -> list[str]:
     """Indented commands and fenced code, in order."""
-    return re.findall(r"^    \S.*$|^```.*?^```", text, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^    [^\n]+$|^```.*?^```", text, re.MULTILINE | re.DOTALL)
 
 
 def test_readme_python_uses_public_names() -> None:
-    import octavo
-
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     used = set(re.findall(r"\boctavo\.(\w+)\(", text))
     assert used

@@ -31,7 +31,7 @@ def expand(command: Callable[..., Any]) -> Callable[..., Any]:
     # Typer reads both; `wraps` would have left it those of the command.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    del run.__wrapped__  # type: ignore[attr-defined]
+    del run.__wrapped__
     return run
 
 

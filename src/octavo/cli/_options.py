@@ -30,20 +30,29 @@ class LoadFlags:
     ] = None
     context: Annotated[
         int | None,
-        typer.Option(
-            "-c", "--ctx-size", min=1, help="Context in tokens.  [default: what fits, up to 8192]"
-        ),
+        typer.Option("-c", "--ctx-size", min=1, help="Context in tokens.  [default: as planned]"),
+    ] = None
+    sequences: Annotated[
+        int | None,
+        typer.Option("-np", "--parallel", min=1, help="Sequences at once, each with its context."),
     ] = None
     batch: Annotated[
         int | None,
         typer.Option("-b", "--batch-size", min=1, help="Most prompt tokens of one step."),
     ] = None
     cache_format: Annotated[
-        str | None, typer.Option("--cache-format", help="Format of the cache: f16 or q8_0.")
+        str | None, typer.Option("--cache-format", help="Format of the cache: f16, q8_0 ...")
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", help="read: into own memory; map: leave them in the file."),
     ] = None
     speculate: Annotated[
         str | None,
-        typer.Option("--speculate", help="Draft with the file's own head (mtp), look-up or off."),
+        typer.Option(
+            "--speculate",
+            help="Guess ahead: mtp (the file's own head), lookup (in the text), auto, off.",
+        ),
     ] = None
 
     def wishes(self) -> dict[str, Any]:
@@ -107,9 +116,7 @@ class SamplingFlags:
     dry_last_n: Annotated[
         int, _option("--dry-penalty-last-n", "Tokens that DRY looks back; -1: all.")
     ] = SamplingParams.dry_last_n
-    seed: Annotated[
-        int | None, typer.Option("-s", "--seed", help="Same seed, same answer.")
-    ] = None
+    seed: Annotated[int | None, typer.Option("-s", "--seed", help="Same seed, same answer.")] = None
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on where the model would stop.")
     ] = False

@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from octavo.types import Usage
 
+if TYPE_CHECKING:
+    from octavo.chat import Answer, Event
+    from octavo.session import Session
+
 Advance = Callable[[int, int], None]  # (done, total)
+STOPPED_THINKING = "The model stopped while it was thinking: there is no answer."
 
 
 def emit(value: Any) -> None:
@@ -29,6 +35,66 @@ def write(text: str) -> None:
 def note(text: str) -> None:
     """A remark: dim, on standard error."""
     typer.secho(text, err=True, dim=True)
+
+
+def show(events: Iterable[Event]) -> None:
+    """An answer as it comes: content on standard output, thinking dim on standard error."""
+    from octavo.text.split import Content, Reasoning
+
+    is_thinking = False
+    for event in events:
+        if isinstance(event, Reasoning):
+            is_thinking = True
+            typer.secho(event.text, nl=False, err=True, dim=True)
+        elif isinstance(event, Content):
+            if is_thinking:
+                is_thinking = False
+                typer.echo(err=True)
+            write(event.text)
+    write("\n")
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """An answer for programs."""
+    return {
+        "content": answer.content,
+        "reasoning": answer.reasoning,
+        "finish_reason": answer.finish_reason,
+        "stopped_thinking": answer.stopped_thinking,
+        "timings": timings(answer.usage),
+    }
+
+
+@contextlib.contextmanager
+def loaded(model: str, wishes: dict[str, Any]) -> Iterator[Session]:
+    """The model, loaded with a progress bar and closed at the end of the block."""
+    from octavo.hub.resolve import resolve
+    from octavo.session import load
+    from octavo.settings import Settings
+
+    with progress(f"fetching {model}") as advance:
+        path = resolve(model, Settings.from_environment(), FileSum(advance))
+    with progress("loading") as advance:
+        session = load(path, progress=advance, **wishes)
+    with session:
+        if slow := session.plan.slow_formats:
+            note(f"Without a fast kernel here, so slow: {', '.join(slow)}")
+        yield session
+
+
+class FileSum:
+    """Adds up the files of a model, which several threads fetch at once, for one bar."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[int, int]] = {}
+
+    def __call__(self, file: str, done_bytes: int, total_bytes: int | None) -> None:
+        with self._lock:
+            self._files[file] = (done_bytes, total_bytes or done_bytes)
+            done, total = (sum(column) for column in zip(*self._files.values(), strict=True))
+            self._advance(done, total)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,6 @@ Which weights are copied or mapped, which context fits, how many bytes each part
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from octavo.cli import _screen as screen
 from octavo.cli._options import Json, LoadFlags, Model
 
@@ -16,9 +12,6 @@ from octavo.cli._options import Json, LoadFlags, Model
 def main(
     load: LoadFlags,
     model: Model,
-    sequences: Annotated[
-        int | None, typer.Option("--sequences", min=1, help="Sequences at once.")
-    ] = None,
     json_output: Json = False,
 ) -> None:
     """The command."""
@@ -30,9 +23,10 @@ def main(
 
     wishes = Wishes(
         context=load.context,
-        sequences=sequences,
+        sequences=load.sequences,
         batch=load.batch,
         cache_format=load.cache_format,
+        weights=load.weights,
         draft_tokens=0 if load.speculate == "off" else None,
         threads=load.threads,
     )

@@ -1,0 +1,333 @@
+"""ChatRequest -> events: the one way to an answer, for command line, Python and server.
+
+Conducts template (messages -> ids), engine (ids -> ids) and split (ids -> text, parted into
+answer, thinking and tool calls). It owns what "thinking on, off, budget" mean. It sees no
+arrays, and the engine sees no text.
+
+An answer takes one request to the engine, or two: when thinking has to be ended (its budget is
+used up, or the model stopped in the middle of it), and when a grammar holds for the answer but
+not for the thinking. The second request continues the text of the first; the engine finds that
+in its cache, so little is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from octavo.errors import ContextFullError, RequestError, UnsupportedError
+from octavo.text.split import Content, Event, Reasoning, Splitter, ToolCalled
+from octavo.text.template import Template
+from octavo.text.tokenizer import Tokenizer
+from octavo.types import ChatRequest, FinishReason, SamplingParams, Token, ToolCall, Usage
+
+__all__ = ["Answer", "Chat", "Content", "Event", "Reasoning", "Reply", "ToolCalled"]
+
+# What is put into the model's mouth when its thinking has to end.
+ENOUGH = "\n\nI have thought enough and answer now."
+# Of a limited number of tokens one in so many is kept for the answer.
+ANSWER_SHARE = 4
+
+
+class TokenStream(Protocol):
+    """What is needed of `engine.stream.Stream`."""
+
+    @property
+    def finish_reason(self) -> FinishReason | None: ...
+    @property
+    def usage(self) -> Usage: ...
+    def __iter__(self) -> Iterator[Token]: ...
+    def cancel(self) -> None: ...
+
+
+class TokenSource(Protocol):
+    """What is needed of `engine.engine.Engine`."""
+
+    def submit(
+        self, ids: Sequence[int], params: SamplingParams, *, marks: Iterable[int] = ()
+    ) -> TokenStream: ...
+
+
+@dataclass
+class Answer:
+    """What came of a request. `str(answer)` is its content.
+
+    `stopped_thinking`: the model ended, or ran out of tokens, while it was thinking, and so gave
+    no answer. Nobody should take that for success.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stopped_thinking: bool = False
+    usage: Usage = field(default_factory=Usage)
+
+    def __str__(self) -> str:
+        return self.content
+
+
+class Chat:
+    """Answers requests of one model. Safe to use from several threads."""
+
+    def __init__(
+        self, engine: TokenSource, tokenizer: Tokenizer, template: Template | None
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self.template = template
+
+    def ask(self, request: ChatRequest) -> Reply:
+        """Start to answer a chat.
+
+        Raises:
+            UnsupportedError: the file has no chat template.
+            TemplateError: the template refuses the messages.
+            RequestError: a parameter is wrong.
+        """
+        template = self.template
+        if template is None:
+            raise UnsupportedError(
+                "The model's file has no chat template", "Continue a text instead of a chat."
+            )
+        _check_thinking(request, template)
+        prompt, tags = template.prompt(request), template.reasoning_tags
+        ids, in_reasoning = prompt.ids, prompt.in_reasoning
+        if tags and _must_not_think(request, template, in_reasoning):
+            # The template has no switch for it: the thinking is over before it begins.
+            opening = "" if in_reasoning else f"{tags[0]}\n"
+            ids = ids + self._encode(f"{opening}\n{tags[1]}\n\n")
+            in_reasoning = False
+        splitter = Splitter(
+            self._tokenizer, stop=request.stop, reasoning_tags=tags, in_reasoning=in_reasoning
+        )
+        limit = self._limit(request, tags[1]) if tags else None
+        return Reply(self._engine, ids, request.params, self._marks(prompt.ids), splitter, limit)
+
+    def complete(self, prompt: str, params: SamplingParams, stop: Sequence[str] = ()) -> Reply:
+        """Start to continue a text as it is: no template, no thinking, no tool calls.
+
+        Raises:
+            RequestError: a parameter is wrong, or the text is empty and the model needs one.
+        """
+        ids = self._tokenizer.with_bos(self._encode(prompt))
+        splitter = Splitter(self._tokenizer, stop=stop)
+        return Reply(self._engine, ids, params, (), splitter)
+
+    def _marks(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Ends of the first and the last message: where other prompts may branch off."""
+        stops = self._tokenizer.stop_ids
+        ends = [at + 1 for at, token in enumerate(ids) if token in stops]
+        return (ends[0], ends[-1]) if ends else ()
+
+    def _limit(self, request: ChatRequest, closing_tag: str) -> ThinkingLimit:
+        return ThinkingLimit(
+            n_tokens=_thinking_tokens(request),
+            enough=tuple(self._encode(f"{ENOUGH}\n{closing_tag}\n\n")),
+            closing=tuple(self._encode(f"\n{closing_tag}\n\n")),
+            gap=tuple(self._encode("\n\n")),
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, parse_special=True)
+
+
+def _check_thinking(request: ChatRequest, template: Template) -> None:
+    if template.reasoning_tags is None and (request.thinking or request.thinking_budget):
+        raise RequestError(
+            "This model does not think: its chat template has no tags for it",
+            "Leave the thinking options out.",
+        )
+
+
+def _must_not_think(request: ChatRequest, template: Template, in_reasoning: bool) -> bool:
+    """Whether thinking was ruled out, and the template alone does not see to it."""
+    if request.thinking is False or request.thinking_budget == 0:
+        return in_reasoning or not template.has_thinking_switch
+    return False
+
+
+def _thinking_tokens(request: ChatRequest) -> int | None:
+    """Most tokens of thinking, so that some are left for the answer."""
+    limits = [request.thinking_budget] if request.thinking_budget is not None else []
+    if request.params.max_tokens >= 0:
+        limits.append(request.params.max_tokens * (ANSWER_SHARE - 1) // ANSWER_SHARE)
+    return min(limits, default=None)
+
+
+@dataclass(frozen=True)
+class ThinkingLimit:
+    """How thinking is ended from outside.
+
+    `n_tokens`: the most there may be; None: no limit. `enough` are the ids that end it at the
+    limit, `closing` those that end it where the model stopped, `gap` those between the model's
+    own closing tag and the answer.
+    """
+
+    n_tokens: int | None
+    enough: tuple[int, ...]
+    closing: tuple[int, ...]
+    gap: tuple[int, ...]
+
+
+class Reply(Iterator[Event]):
+    """The events of one answer as they come; `answer` is whole after the last.
+
+    Leaving its `with` block or `cancel` ends it within a step of the engine. Safe to use from any
+    one thread; `cancel` from all.
+    """
+
+    def __init__(
+        self,
+        engine: TokenSource,
+        ids: Sequence[int],
+        params: SamplingParams,
+        marks: tuple[int, ...],
+        splitter: Splitter,
+        thinking: ThinkingLimit | None = None,
+    ) -> None:
+        self.answer = Answer()
+        self._engine = engine
+        self._ids = list(ids)  # the prompt, and all that was generated or put in since
+        self._params = params
+        self._splitter = splitter
+        self._thinking = thinking  # None: it cannot be ended any more
+        # A grammar is for the answer, not for the thinking before it.
+        self._grammar_waits = params.grammar is not None and splitter.in_reasoning
+        self._n_generated = 0
+        self._n_streams = 0
+        self._is_cancelled = False
+        first = replace(params, grammar=None) if self._grammar_waits else params
+        self._stream = engine.submit(self._ids, first, marks=marks)
+        self._events = self._run()
+
+    def __next__(self) -> Event:
+        """The next event; waits for it.
+
+        Raises:
+            OctavoError: the request failed.
+        """
+        return next(self._events)
+
+    def __enter__(self) -> Reply:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End the answer; events that were made can still be read."""
+        self._is_cancelled = True
+        self._stream.cancel()
+
+    def whole(self) -> Answer:
+        """Wait for the end.
+
+        Raises:
+            OctavoError: the request failed.
+        """
+        for _ in self:
+            pass
+        return self.answer
+
+    def _run(self) -> Iterator[Event]:
+        put_in = yield from self._read()
+        if put_in and self._go_on(put_in):
+            for token in put_in:
+                yield from self._collect(self._splitter.push(token))
+            yield from self._read()
+        yield from self._collect(self._splitter.finish())
+        self._conclude()
+
+    def _read(self) -> Generator[Event, None, tuple[int, ...]]:
+        """The tokens of one stream, to its end or ours -> ids to go on with; none: the end."""
+        put_in: tuple[int, ...] = ()
+        for token in self._stream:
+            self._ids.append(token.id)
+            self._n_generated += 1
+            yield from self._collect(self._splitter.push(token.id))
+            put_in = self._end_of_thinking()
+            if put_in or self._splitter.stop_text is not None:
+                break
+        else:
+            if self._thinking and self._splitter.in_reasoning and self._stopped_by_itself:
+                put_in = self._thinking.closing
+        self._stream.cancel()
+        for _ in self._stream:  # made before the engine saw the cancel; its usage is final then
+            pass
+        self._count(self._stream.usage)
+        return put_in
+
+    @property
+    def _stopped_by_itself(self) -> bool:
+        return self._stream.finish_reason == "stop"
+
+    def _end_of_thinking(self) -> tuple[int, ...]:
+        """Ids to go on with if the thinking has to end, or has ended and a grammar waits."""
+        thinking = self._thinking
+        if thinking is None:
+            return ()
+        if not self._splitter.in_reasoning:
+            return thinking.gap if self._grammar_waits else ()
+        at_limit = thinking.n_tokens is not None and self._n_generated >= thinking.n_tokens
+        return thinking.enough if at_limit else ()
+
+    def _go_on(self, put_in: tuple[int, ...]) -> bool:
+        """Ask the engine to continue behind `put_in`; False if there is no room for it."""
+        self._thinking = None
+        params = self._params
+        if params.max_tokens >= 0:
+            params = replace(params, max_tokens=params.max_tokens - self._n_generated)
+        self._ids += put_in
+        try:
+            if params.max_tokens == 0 or self._is_cancelled:
+                return False
+            self._stream = self._engine.submit(self._ids, params)
+        except ContextFullError:
+            return False
+        if self._is_cancelled:  # in the meantime, by another thread
+            self._stream.cancel()
+        return True
+
+    def _collect(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Add the events to the answer, and pass them on."""
+        for event in events:
+            if isinstance(event, Content):
+                self.answer.content += event.text
+            elif isinstance(event, Reasoning):
+                self.answer.reasoning += event.text
+            else:
+                self.answer.tool_calls.append(event.call)
+            yield event
+
+    def _count(self, usage: Usage) -> None:
+        """Add one stream's figures: the prompt's are the first stream's."""
+        first, self._n_streams = self._n_streams == 0, self._n_streams + 1
+        if first:
+            self.answer.usage = replace(usage, completion_tokens=self._n_generated)
+            return
+        sofar = self.answer.usage
+        self.answer.usage = replace(
+            sofar,
+            completion_tokens=self._n_generated,
+            generation_seconds=sofar.generation_seconds
+            + usage.first_token_seconds
+            + usage.generation_seconds,
+            drafted_tokens=sofar.drafted_tokens + usage.drafted_tokens,
+            accepted_tokens=sofar.accepted_tokens + usage.accepted_tokens,
+        )
+
+    def _conclude(self) -> None:
+        answer, reason = self.answer, self._stream.finish_reason
+        if self._is_cancelled:
+            reason = "cancelled"
+        elif self._splitter.stop_text is not None:
+            reason = "stop"
+        elif reason == "cancelled":  # by us, and there was no room to go on
+            reason = "length"
+        answer.finish_reason = reason
+        said_something = answer.content.strip() or answer.tool_calls
+        answer.stopped_thinking = (
+            reason != "cancelled" and bool(answer.reasoning) and not said_something
+        )

@@ -1,0 +1,155 @@
+"""Measure speed: reading a prompt (pp) and generating (tg), at several depths of context.
+
+Each test runs through the engine, as a request does, on random tokens; what lies before the
+depth is taken from the cache. Shown are medians. The last line of standard output is JSON: the
+tests with their single runs, and for tg the bytes that a token reads and the speed of memory that
+follows from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from octavo.cli import _screen as screen
+from octavo.cli._options import Json, Model, whole_numbers
+from octavo.errors import SettingError
+from octavo.types import SamplingParams, Usage
+
+if TYPE_CHECKING:
+    from octavo.session import Session
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: `n_tokens` of prompt ("pp") or answer ("tg") behind `depth` tokens."""
+
+    kind: str
+    n_tokens: int
+    depth: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}{self.n_tokens}" + (f"@{self.depth}" if self.depth else "")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The runs of one case, tokens a second."""
+
+    test: str
+    threads: int
+    cache_format: str
+    tokens_per_second: float  # median
+    runs: list[float]
+    bytes_per_token: int | None  # tg: weights used, cache at this depth, recurrent states
+    gigabytes_per_second: float | None
+
+
+def main(
+    model: Model,
+    prompt: Annotated[str, typer.Option("-p", "--prompt", help="Tokens of pp tests.")] = "512",
+    generate: Annotated[str, typer.Option("-n", "--predict", help="Tokens of tg tests.")] = "128",
+    depth: Annotated[str, typer.Option("-d", "--depth", help="Tokens before.")] = "0",
+    threads: Annotated[
+        str, typer.Option("-t", "--threads", help="Worker threads; 0: physical cores.")
+    ] = "0",
+    cache_format: Annotated[
+        str, typer.Option("--cache-format", help="Formats of the cache: f16,q8_0.")
+    ] = "f16",
+    batch: Annotated[
+        int | None, typer.Option("-b", "--batch-size", min=1, help="Most tokens of one step.")
+    ] = None,
+    repetitions: Annotated[int, typer.Option("-r", "--repetitions", min=1, help="Runs.")] = 3,
+    json_output: Json = False,
+) -> None:
+    """The command."""
+    cases = list(_cases(prompt, generate, depth))
+    context = max(case.depth + case.n_tokens for case in cases) + 8
+    results: list[Measured] = []
+    if not json_output:
+        screen.write(_row("test", "threads", "cache", "tok/s", "GB/s"))
+    for n_threads, format in itertools.product(
+        whole_numbers("--threads", threads), cache_format.split(",")
+    ):
+        wishes: dict[str, Any] = {"context": context, "sequences": 1, "speculate": "off"}
+        wishes |= {"cache_format": format} | ({"threads": n_threads} if n_threads else {})
+        wishes |= {"batch": batch} if batch else {}
+        with screen.loaded(model, wishes) as session:
+            for case in cases:
+                measured = _measure(session, case, repetitions)
+                results.append(measured)
+                if not json_output:
+                    screen.write(_table_line(measured))
+    screen.emit({"model": model, "results": [asdict(result) for result in results]})
+
+
+def _cases(prompt: str, generate: str, depth: str) -> Iterator[Case]:
+    for d in whole_numbers("--depth", depth):
+        for n in whole_numbers("--prompt", prompt):
+            if n:
+                yield Case("pp", n, d)
+        for n in whole_numbers("--predict", generate):
+            if n:
+                yield Case("tg", n, d)
+
+
+def _measure(session: Session, case: Case, repetitions: int) -> Measured:
+    random = np.random.default_rng(0)
+    before = random.integers(0, session.n_vocab, case.depth).tolist()
+    _ask(session, [*before, 0], 1, case.depth)  # not counted: fills the cache, warms everything
+    runs = []
+    for _ in range(repetitions):
+        if case.kind == "pp":
+            own = random.integers(0, session.n_vocab, case.n_tokens).tolist()
+            usage = _ask(session, before + own, 1, case.depth)
+            computed = usage.prompt_tokens - usage.cached_tokens
+            runs.append(screen.rate(computed, usage.prompt_seconds))
+        else:
+            usage = _ask(session, [*before, 0], case.n_tokens + 1, case.depth)
+            runs.append(screen.generation_rate(usage))
+    speed = statistics.median(runs)
+    n_bytes = None
+    if case.kind == "tg":
+        n_bytes = session.bytes_per_token(case.depth + case.n_tokens // 2)
+    return Measured(
+        test=case.name,
+        threads=session.plan.threads,
+        cache_format=session.plan.cache_format,
+        tokens_per_second=round(speed, 2),
+        runs=[round(run, 2) for run in runs],
+        bytes_per_token=n_bytes,
+        gigabytes_per_second=round(speed * n_bytes / 1e9, 2) if n_bytes else None,
+    )
+
+
+def _ask(session: Session, ids: list[int], n_tokens: int, depth: int) -> Usage:
+    params = SamplingParams(max_tokens=n_tokens, temperature=0, ignore_eos=True, seed=0)
+    with session.engine.submit(ids, params, marks=(depth,) if depth else ()) as stream:
+        n_made = len(stream.ids())
+    if n_made < n_tokens:
+        raise SettingError(
+            f"Only {n_made} of {n_tokens} tokens fit behind {depth}", "Use a smaller depth."
+        )
+    return stream.usage
+
+
+def _table_line(measured: Measured) -> str:
+    memory = measured.gigabytes_per_second
+    return _row(
+        measured.test,
+        str(measured.threads),
+        measured.cache_format,
+        f"{measured.tokens_per_second:.2f}",
+        f"{memory:.2f}" if memory is not None else "",
+    )
+
+
+def _row(test: str, threads: str, cache: str, speed: str, memory: str) -> str:
+    return f"{test:16} {threads:>7} {cache:>6} {speed:>10} {memory:>8}\n"

@@ -1,0 +1,352 @@
+"""A loaded model, ready for use: what `octavo.load` gives.
+
+Joins the parts in the order of a start: name -> file -> plan -> weights and cache -> engine ->
+chat. Each part decides its own matters; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.chat import Answer, Chat, Reply
+from octavo.engine.engine import Engine
+from octavo.engine.loader import Progress, load_model
+from octavo.engine.speculative import DraftRule, Source
+from octavo.engine.steps import Piece, Steps
+from octavo.errors import RequestError, SettingError
+from octavo.gguf.reader import GGUFFile, open_gguf
+from octavo.hub.resolve import resolve
+from octavo.kv import formats
+from octavo.kv.cache import Cache, pages_of
+from octavo.kv.prefix import PrefixStore
+from octavo.kv.state import PAGE_TOKENS, AttentionSpec
+from octavo.models import Model
+from octavo.models.pooling import vector
+from octavo.plan.hardware import probe
+from octavo.plan.plan import Plan
+from octavo.plan.planner import Wishes, make_plan
+from octavo.settings import Settings
+from octavo.text.template import Template
+from octavo.text.tokenizer import Tokenizer
+from octavo.types import ChatRequest, GrammarSpec, Message, SamplingParams
+
+Messages = str | Sequence[Message | Mapping[str, Any]]
+SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
+
+Speculate = Literal["auto", "mtp", "lookup", "off"]
+_SOURCES: Mapping[str, frozenset[Source]] = {
+    "auto": frozenset({"mtp", "lookup"}),
+    "mtp": frozenset({"mtp"}),
+    "lookup": frozenset({"lookup"}),
+    "off": frozenset(),
+}
+
+
+def load(
+    model: str | Path,
+    *,
+    speculate: str = "auto",
+    backend: str = "cpu",
+    progress: Progress | None = None,
+    **wishes: Any,
+) -> Session:
+    """Load a model. A name that is not a path is fetched if it is not here yet.
+
+    Args:
+        model: alias ("demo"), path of a GGUF file or of a folder with one, or repository name
+            ("hf:owner/repo:Q4_K_M").
+        speculate: how tokens are guessed ahead: "mtp" by the file's own head, "lookup" in the
+            text so far, "auto" whichever pays, or "off". The output is the same.
+        backend: "cpu", or "reference": plain NumPy, for comparisons, very slow.
+        progress: called with (bytes done, bytes in all) while weights are read.
+        wishes: fields of `Wishes`: context, sequences, batch, cache_format, weights, threads ...
+            What is not given is chosen by the planner.
+
+    Raises:
+        NotFoundError, DownloadError: the model cannot be had.
+        FileFormatError, UnsupportedError: it is no model that this version can run.
+        SettingError, MemoryPlanError: a wish is wrong, or does not fit.
+    """
+    path = resolve(str(model), Settings.from_environment())
+    operations = _backend(backend)
+    rule = _draft_rule(speculate)
+    if speculate == "off":
+        wishes.setdefault("draft_tokens", 0)
+    asked = _wishes(wishes)
+    with open_gguf(path) as file:
+        plan = make_plan(file, asked, probe(), getattr(operations, "fast_formats", set)())
+        return Session(file, plan, operations, rule, progress)
+
+
+def _wishes(given: Mapping[str, Any]) -> Wishes:
+    unknown = given.keys() - Wishes.__dataclass_fields__.keys()
+    if unknown:
+        raise SettingError(
+            f"load() does not know {', '.join(sorted(unknown))}",
+            f"It knows {', '.join(Wishes.__dataclass_fields__)}.",
+        )
+    return Wishes(**given)
+
+
+def _backend(name: str) -> ModuleType:
+    if name not in ("cpu", "reference"):
+        raise SettingError(f"There is no back end {name!r}", "Use cpu or reference.")
+    return importlib.import_module(f"octavo.ops.{name}")
+
+
+def _draft_rule(speculate: str) -> DraftRule:
+    if speculate not in _SOURCES:
+        raise SettingError(f"speculate is {speculate!r}", f"Use one of: {', '.join(_SOURCES)}.")
+    return DraftRule(_SOURCES[speculate])
+
+
+class Session:
+    """One model in memory, with its tokenizer, template, cache and engine thread.
+
+    May be used by several threads at once. Close it, or use it in a `with` block.
+
+    Attributes:
+        plan: what lives where.
+        tokenizer: text to ids and back.
+        template: the chat template, or None if the file has none.
+        engine: for those who work with ids.
+    """
+
+    def __init__(
+        self,
+        file: GGUFFile,
+        plan: Plan,
+        backend: ModuleType,
+        drafts: DraftRule,
+        progress: Progress | None = None,
+    ) -> None:
+        """`file` may be closed afterwards."""
+        self.plan = plan
+        self.tokenizer = Tokenizer.from_metadata(file.metadata)
+        self.template = Template.from_metadata(file.metadata, self.tokenizer)
+        if hasattr(backend, "set_threads"):
+            backend.set_threads(plan.threads)
+        self._backend = backend
+        self._model: Model = load_model(file, plan, backend, progress)
+        cache = Cache(
+            self._model.state(),
+            n_pages=plan.n_pages,
+            n_slots=plan.n_slots,
+            format=plan.cache_format,
+            backend=backend,
+            context=plan.context,
+        )
+        self.engine = Engine(
+            self._model,
+            cache,
+            vocabulary=self.tokenizer,
+            prefixes=PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots),
+            max_running=plan.sequences,
+            piece_tokens=plan.batch_tokens,
+            drafts=drafts,
+        )
+        self._chat = Chat(self.engine, self.tokenizer, self.template)
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.plan.model
+
+    @property
+    def n_vocab(self) -> int:
+        """Width of a row of logits."""
+        return self._model.config.n_vocab
+
+    def ask(self, request: ChatRequest) -> Reply:
+        """Start to answer a request; several may run at once.
+
+        Raises:
+            UnsupportedError, TemplateError, RequestError, ContextFullError: it cannot be served.
+        """
+        return self._chat.ask(request)
+
+    def complete(
+        self, prompt: str, params: SamplingParams | None = None, stop: Sequence[str] = ()
+    ) -> Reply:
+        """Start to continue a text as it is.
+
+        Raises:
+            RequestError, ContextFullError: it cannot be served.
+        """
+        return self._chat.complete(prompt, params or SamplingParams(), stop)
+
+    @overload
+    def chat(
+        self, messages: Messages, *, stream: Literal[False] = False, **options: Any
+    ) -> Answer: ...
+    @overload
+    def chat(self, messages: Messages, *, stream: Literal[True], **options: Any) -> Reply: ...
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        stream: bool = False,
+        tools: Sequence[Mapping[str, Any]] = (),
+        stop: Sequence[str] = (),
+        thinking: bool | None = None,
+        thinking_budget: int | None = None,
+        json_schema: Mapping[str, Any] | None = None,
+        **sampling: Any,
+    ) -> Answer | Reply:
+        """Answer a chat.
+
+        Args:
+            messages: a question, or messages: `Message` or {"role": ..., "content": ...}.
+            stream: return at once; the reply is an iterator of `Content`, `Reasoning` and
+                `ToolCalled`.
+            tools: function declarations as OpenAI's API has them.
+            stop: texts that end the answer.
+            thinking: on or off; None: as the model does by itself.
+            thinking_budget: most tokens of thinking.
+            json_schema: what the answer has to match.
+            sampling: fields of `SamplingParams`: max_tokens, temperature, seed ...
+
+        Raises:
+            UnsupportedError: the model has no chat template.
+            TemplateError, RequestError, ContextFullError: it cannot be served.
+        """
+        request = ChatRequest(
+            messages=_messages(messages),
+            params=_params(sampling, json_schema),
+            tools=tuple(tools),
+            stop=tuple(stop),
+            thinking=thinking,
+            thinking_budget=thinking_budget,
+        )
+        reply = self.ask(request)
+        return reply if stream else reply.whole()
+
+    @overload
+    def generate(
+        self, prompt: str, *, stream: Literal[False] = False, **options: Any
+    ) -> Answer: ...
+    @overload
+    def generate(self, prompt: str, *, stream: Literal[True], **options: Any) -> Reply: ...
+    def generate(
+        self,
+        prompt: str,
+        *,
+        stream: bool = False,
+        stop: Sequence[str] = (),
+        json_schema: Mapping[str, Any] | None = None,
+        **sampling: Any,
+    ) -> Answer | Reply:
+        """Continue a text as it is: no template. Arguments and errors as of `chat`."""
+        reply = self.complete(prompt, _params(sampling, json_schema), stop)
+        return reply if stream else reply.whole()
+
+    def embed(
+        self, texts: str | Sequence[str], dimensions: int | None = None
+    ) -> NDArray[np.float32]:
+        """Vectors of texts, float32 (n, D), each of length 1; (1, D) for a single text.
+
+        With `dimensions` only the first ones, scaled to length 1 again.
+
+        Raises:
+            UnsupportedError: the model was not made for embeddings.
+            RequestError: an empty text for a model that adds no tokens, or wrong dimensions.
+            ContextFullError: a text is longer than the context.
+        """
+        ids = [
+            self.tokenizer.encode(text, add_special=True)
+            for text in ([texts] if isinstance(texts, str) else texts)
+        ]
+        pooled = self.engine.embed(ids)
+        rows = [vector(row, dimensions) for row in pooled]
+        return np.stack(rows) if rows else np.zeros((0, pooled.shape[1]), np.float32)
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """Ids of a text; with `special`, texts of control tokens become those tokens."""
+        return self.tokenizer.encode(text, parse_special=special)
+
+    def logits(self, ids: Sequence[int], first: int) -> Iterator[NDArray[np.float32]]:
+        """Logits (n, V) at positions `first` and on of a text, piece by piece, for scoring.
+
+        Uses a small cache of its own, beside the engine: call it while no request runs.
+        """
+        n_pages = pages_of(len(ids))
+        cache = Cache(
+            self._model.state(),
+            n_pages=n_pages,
+            n_slots=1,
+            format=self.plan.cache_format,
+            backend=self._backend,
+        )
+        steps, timeline = Steps(self._model, cache), cache.open()
+        for start in range(0, len(ids), SCORE_TOKENS):
+            piece = ids[start : start + SCORE_TOKENS]
+            timeline.reserve(len(piece))
+            n_wanted = min(len(piece), max(0, start + len(piece) - first))
+            output = steps.run([Piece(timeline, start, piece, n_wanted)])
+            timeline.advance(piece)
+            if n_wanted:
+                yield output.logits
+
+    def bytes_per_token(self, depth: int) -> int:
+        """Bytes that a decoded token reads: weights used, cache at that depth, states."""
+        specs = self._model.state()[: self._model.config.n_layers]
+        cached = 0
+        for spec in specs:
+            if isinstance(spec, AttentionSpec):
+                seen = min(depth, spec.window) if spec.window else depth
+                cached += seen * formats.page_bytes(self.plan.cache_format, spec) // PAGE_TOKENS
+            else:
+                cached += 2 * spec.n_bytes  # read and written
+        return self.plan.read_bytes_per_token + cached
+
+    def close(self) -> None:
+        """End all requests and the engine's thread. Closing again does nothing."""
+        self.engine.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _params(sampling: Mapping[str, Any], json_schema: Mapping[str, Any] | None) -> SamplingParams:
+    known = SamplingParams.__dataclass_fields__.keys()
+    if unknown := sampling.keys() - known:
+        raise RequestError(
+            f"There is no argument {', '.join(sorted(unknown))}",
+            f"For sampling there are {', '.join(known)}.",
+        )
+    given = dict(sampling)
+    if json_schema is not None:
+        given["grammar"] = GrammarSpec("json_schema", json.dumps(json_schema))
+    return SamplingParams(**given)
+
+
+def _messages(given: Messages) -> tuple[Message, ...]:
+    if isinstance(given, str):
+        return (Message("user", given),)
+    return tuple(m if isinstance(m, Message) else _message(m) for m in given)
+
+
+def _message(given: Mapping[str, Any]) -> Message:
+    known = Message.__dataclass_fields__.keys()
+    if "role" not in given or given.keys() - known:
+        raise RequestError(
+            f"A message has the keys {', '.join(map(str, given))}",
+            f"It needs role and content, and may have {', '.join(known)}.",
+        )
+    return Message(**given)
