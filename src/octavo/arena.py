@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
 
 _HUGE_BYTES = 2 << 20
-_HUGE_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux only
 
 
 def allocate(n_bytes: int) -> NDArray[np.uint8]:
@@ -27,10 +27,17 @@ def allocate(n_bytes: int) -> NDArray[np.uint8]:
     if n_bytes == 0:
         return np.zeros(0, np.uint8)
     try:
-        region = mmap.mmap(-1, n_bytes)
+        region = _map(n_bytes)
     except OSError as error:
         raise MemoryError(f"the system refused {n_bytes} bytes of memory") from error
-    if _HUGE_ADVICE is not None and n_bytes >= _HUGE_BYTES:
+    if sys.platform == "linux" and n_bytes >= _HUGE_BYTES:
         with contextlib.suppress(OSError):  # a kernel without huge pages: it works all the same
-            region.madvise(_HUGE_ADVICE)
+            region.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(region, np.uint8)
+
+
+def _map(n_bytes: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, n_bytes)
+    # Python's default is shared memory, which comes in small pages.
+    return mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

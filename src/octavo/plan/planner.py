@@ -33,6 +33,10 @@ DEFAULT_BATCH_TOKENS = 512
 DEFAULT_CACHE_FORMAT = "f16"
 DEFAULT_DRAFT_TOKENS = 4
 DEFAULT_SNAPSHOTS = 8
+# Reading costs a start about 0.25 s a GB and makes each token about 3 % faster (huge pages). Up to
+# this size that is repaid within a long answer; a larger copy would also push the file itself out
+# of the system's cache, and the next start would wait for the disk.
+READ_BYTES = 4 * 10**9
 # Planning to the edge ends in swapping.
 _RESERVE_BYTES = 512 << 20
 _RESERVE_SHARE = 0.08
@@ -53,19 +57,21 @@ class Wishes:
     """What the user asks for; None: the planner chooses.
 
     Raises:
-        SettingError: a number is too low.
+        SettingError: a number is too low, or `weights` is another word.
     """
 
     context: int | None = None  # tokens of prompt and answer of one sequence
     sequences: int | None = None  # at once
     batch: int | None = None  # most prompt tokens of one step
     cache_format: str | None = None
-    weights: Place | None = None
+    weights: str | None = None  # "read" or "map"
     draft_tokens: int | None = None  # most tokens guessed ahead; 0: no speculation
     snapshots: int | None = None  # recurrent states kept to go back to
     threads: int | None = None
 
     def __post_init__(self) -> None:
+        if self.weights not in (None, "read", "map"):
+            raise SettingError(f"weights is {self.weights!r}", "Use read or map.")
         for name in ("context", "sequences", "batch", "threads", "draft_tokens", "snapshots"):
             value, low = getattr(self, name), 0 if name in ("draft_tokens", "snapshots") else 1
             if value is not None and value < low:
@@ -111,6 +117,14 @@ class _Case:
     slow_formats: tuple[str, ...]
 
     @property
+    def place(self) -> Place:
+        """Where weights go if there is room."""
+        n_bytes = sum(tensor.n_bytes for tensor in self.file.tensors.values())
+        is_small = self.hardware.has_huge_pages and n_bytes <= READ_BYTES
+        wish = self.wishes.weights or ("read" if is_small else "map")
+        return "read" if wish == "read" else "map"
+
+    @property
     def contexts(self) -> list[int]:
         """The wish, or what to try: the default and its halves."""
         if self.wishes.context is not None:
@@ -123,12 +137,11 @@ class _Case:
 def _comfortable(case: _Case) -> Plan | None:
     """The best plan in which everything stays in memory."""
     wishes = case.wishes
-    place: Place = wishes.weights or ("read" if case.hardware.has_huge_pages else "map")
     for context in case.contexts:
         if context < min(USEFUL_CONTEXT_TOKENS, case.contexts[0]) and not wishes.weights:
             break
         for sequences in (wishes.sequences,) if wishes.sequences else DEFAULT_SEQUENCES:
-            plan = _plan(case, place, context, sequences)
+            plan = _plan(case, case.place, context, sequences)
             if plan.fits:
                 return plan
     return None
@@ -193,10 +206,12 @@ def _weights_reason(case: _Case, weights: Place) -> str:
     if case.wishes.weights:
         return "as asked"
     if weights == "read":
-        return "there is room, and huge pages make reading them faster"
+        return "small; a copy in huge pages makes tokens faster"
     if not case.hardware.has_huge_pages:
         return "this system has no huge pages, so a copy would gain nothing"
-    return "no room for a copy; the system brings from the file what is needed"
+    if case.place == "read":
+        return "no room for a copy; the system brings from the file what is needed"
+    return f"above {memory.text(READ_BYTES)} a copy would delay the start"
 
 
 def _context_reason(case: _Case, context: int) -> str:
@@ -233,9 +248,9 @@ def _refusal(case: _Case) -> MemoryPlanError:
 
 
 def _what_fits(case: _Case, plan: Plan) -> str:
-    page = memory.page_bytes(case.config.layers, plan.cache_format) * plan.sequences
-    room = plan.room_bytes - (plan.own_bytes - plan.cache_bytes)
-    n_tokens = room // page * PAGE_TOKENS if page else 0
+    page = memory.page_bytes(case.config.layers, plan.cache_format)
+    room = plan.room_bytes - (plan.own_bytes - plan.n_pages * page)
+    n_tokens = room // (page * plan.sequences) * PAGE_TOKENS if page else 0
     if n_tokens >= PAGE_TOKENS and n_tokens < plan.context:
         each = f" in each of {plan.sequences} sequences" if plan.sequences > 1 else ""
         return f"A context of {n_tokens:,} tokens{each} fits; a q8_0 cache takes half of f16."
