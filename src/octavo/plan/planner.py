@@ -233,7 +233,8 @@ def _slow_formats(tensors: Iterable[TensorInfo], fast: Collection[str]) -> tuple
 
 def _refusal(case: _Case) -> MemoryPlanError:
     """The numbers of the plan that came closest, and what would fit."""
-    plan = _plan(case, case.wishes.weights or "map", case.contexts[-1], case.wishes.sequences or 1)
+    place: Place = "read" if case.wishes.weights == "read" else "map"
+    plan = _plan(case, place, case.contexts[-1], case.wishes.sequences or 1)
     parts = [
         f"{label} {memory.text(n)}"
         for label, n, _ in plan.byte_rows()
