@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,11 @@ def test_every_format_is_found() -> None:
     assert set(registry.names("kv.formats")) >= {"f32", "f16", "q8_0"}
     with pytest.raises(UnsupportedError, match="cache format 'q9'"):
         formats.find("q9")
+
+
+def test_every_format_has_its_native_twin() -> None:
+    twins = Path(__file__).parents[1] / "csrc" / "kv"
+    assert {path.stem for path in twins.glob("*.h")} == set(registry.names("kv.formats"))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
