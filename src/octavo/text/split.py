@@ -144,7 +144,9 @@ class ReasoningSplitter:
 
     def finish(self) -> list[Content | Reasoning]:
         """What was held back: half a tag is text."""
-        if self.is_open:
+        if self._state == self._thinking:
+            self._emit(Reasoning(self._held.rstrip()))
+        elif self.is_open:
             self._emit(Reasoning(self._held.strip()))
         elif self._state != self._closed:
             self._emit(Content(self._held))

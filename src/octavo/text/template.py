@@ -79,7 +79,7 @@ class Template:
             TemplateError: the template fails, or refuses the messages.
         """
         turns = normalise(messages, self.habits)
-        return self.render_raw(turns, list(tools) or None, **self._defaults, **values)
+        return self.render_raw(turns, list(tools) or None, **{**self._defaults, **values})
 
     def render_ids(
         self,
@@ -133,7 +133,7 @@ class Template:
     @cached_property
     def reasoning_tags(self) -> tuple[str, str] | None:
         """The texts around thinking, or None if the template knows none."""
-        return next((tags for tags in REASONING_TAGS if tags[1] in self.source), None)
+        return next((tags for tags in REASONING_TAGS if any(t in self.source for t in tags)), None)
 
     @cached_property
     def tool_dialect(self) -> str:
@@ -177,7 +177,7 @@ class Template:
         """What the template makes of made-up messages; "" if it refuses them."""
         turns = normalise(messages, Habits())
         try:
-            return self.render_raw(turns, list(tools) or None, **self._defaults, **values)
+            return self.render_raw(turns, list(tools) or None, **{**self._defaults, **values})
         except TemplateError:
             return ""
 
