@@ -87,7 +87,9 @@ def test_a_batch_is_its_sequences(model: models.Model) -> None:
 
 def test_only_wanted_logits_are_computed(model: models.Model) -> None:
     ids = random_ids(model, 9)
-    whole = Steps(model, reference).run(ids)
+    steps = Steps(model, reference)
+    whole = steps.run(ids)
+    after = steps.run(ids[:1]).logits
     for rows in ([], [8], [3, 0]):
         steps = Steps(model, reference)
         batch = replace(steps.batch({0: ids}), outputs=np.array(rows, np.int32))
@@ -95,6 +97,12 @@ def test_only_wanted_logits_are_computed(model: models.Model) -> None:
         assert output.logits.shape == (len(rows), model.config.n_vocab)
         close(output.logits, whole.logits[rows])
         close(output.hidden, whole.hidden)
+        steps = Steps(model, reference)
+        lean = model.forward(batch, steps.layers, every_hidden=False)
+        close(lean.logits, whole.logits[rows])
+        close(lean.hidden, whole.hidden[rows])
+        steps.past[0] = len(ids)
+        close(steps.run(ids[:1]).logits, after)
 
 
 def test_a_recorded_step_is_the_step(model: models.Model) -> None:

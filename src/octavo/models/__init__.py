@@ -43,9 +43,9 @@ Kind = Literal["embedding", "head", "trunk", "experts", "mtp"]
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """What a step gives: final-norm states of all tokens, and logits of `batch.outputs`."""
+    """What a step gives: final-norm states of its tokens, and logits of `batch.outputs`."""
 
-    hidden: Array  # (T, D)
+    hidden: Array  # (T, D); (R, D) where only those were asked for
     logits: Array  # (R, V)
 
 
@@ -59,11 +59,18 @@ class Model(Protocol):
         ...
 
     def forward(
-        self, batch: Batch, layers: Sequence[CacheLayer], trace: list[Array] | None = None
+        self,
+        batch: Batch,
+        layers: Sequence[CacheLayer],
+        trace: list[Array] | None = None,
+        *,
+        every_hidden: bool = True,
     ) -> Output:
         """The trunk on one step's tokens. `layers` are the caches in the order of `state`.
 
         `trace` receives the residual stream (T, D) after each block; not in recorded steps.
+        Without `every_hidden`, hidden states are those of `batch.outputs` alone, and the last
+        block's feed-forward is spared for all other tokens.
         """
         ...
 

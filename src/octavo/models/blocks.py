@@ -15,7 +15,7 @@ from octavo.kv.layers import AttentionLayer, CacheLayer, RecurrentLayer
 from octavo.kv.state import AttentionSpec, RecurrentSpec
 from octavo.models.config import Config
 from octavo.models.source import WeightSource, as_floats
-from octavo.ops import Array
+from octavo.ops import Array, Ids
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 
 
@@ -149,14 +149,28 @@ class Block:
     after_ffn: Weight | None = None
 
     def __call__(
-        self, stream: Array, branch: Array | None, batch: Batch, layer: CacheLayer
+        self,
+        stream: Array,
+        branch: Array | None,
+        batch: Batch,
+        layer: CacheLayer,
+        only: Ids | None = None,
     ) -> tuple[Array, Array]:
-        """(stream, branch) before -> after; the residual stream is their sum."""
+        """(stream, branch) before -> after; the residual stream is their sum.
+
+        With `only`, just those rows go on after the mixer: what the last block's feed-forward
+        would do to the others, nobody reads.
+        """
         if branch is None:
             x = ops.norm(stream, self.norm, self.eps)
         else:
             x, stream = ops.norm(branch, self.norm, self.eps, stream)
         mixed = self.mixer(x, batch, layer)
+        if only is not None and len(only) == 0:
+            return mixed[:0], mixed[:0]
+        if only is not None:
+            mixed = ops.take(mixed, only, self.norm.backend)
+            stream = ops.take(stream, only, self.norm.backend)
         if self.after_mixer is not None:
             mixed = ops.norm(mixed, self.after_mixer, self.eps)
         x, stream = ops.norm(mixed, self.ffn_norm, self.eps, stream)

@@ -13,7 +13,7 @@ from octavo.models import Output
 from octavo.models.blocks import Block, norm_weight
 from octavo.models.config import Config
 from octavo.models.source import WeightSource
-from octavo.ops import Array
+from octavo.ops import Array, Ids
 from octavo.ops.weight import Weight
 
 
@@ -51,16 +51,26 @@ class Decoder:
         return self.config.layers
 
     def forward(
-        self, batch: Batch, layers: Sequence[CacheLayer], trace: list[Array] | None = None
+        self,
+        batch: Batch,
+        layers: Sequence[CacheLayer],
+        trace: list[Array] | None = None,
+        *,
+        every_hidden: bool = True,
     ) -> Output:
+        assert trace is None or every_hidden, "a trace has the rows of all tokens"
         stream = ops.embed(self.token_embd, batch.ids, self.config.embedding_scale)
         branch: Array | None = None
-        for block, layer in zip(self.blk, layers[: len(self.blk)], strict=True):
-            stream, branch = block(stream, branch, batch, layer)
+        is_one = batch.n_tokens == len(batch.outputs) == 1  # nothing to choose when decoding
+        is_lean = not every_hidden and not is_one
+        for i, block in enumerate(self.blk):
+            only = batch.outputs if is_lean and block is self.blk[-1] else None
+            stream, branch = block(stream, branch, batch, layers[i], only)
             if trace is not None:
                 trace.append(ops.add(stream, branch, self.output.backend))
         assert branch is not None, "a model has at least one block"
-        return self._finish(stream, branch, self.output_norm, self.output, batch)
+        rows = None if is_lean or is_one else batch.outputs
+        return self._finish(stream, branch, self.output_norm, self.output, rows)
 
     def draft(self, batch: Batch, hidden: Array, layers: Sequence[CacheLayer]) -> Output:
         d = self.drafter
@@ -71,15 +81,20 @@ class Decoder:
         joined = ops.concat(token, before, d.eh_proj.backend)
         stream = ops.linear(joined, d.eh_proj)
         stream, branch = d.block(stream, None, batch, layers[len(self.blk)])
-        return self._finish(stream, branch, d.shared_head_norm, d.shared_head_head, batch)
+        return self._finish(stream, branch, d.shared_head_norm, d.shared_head_head, batch.outputs)
 
     def _finish(
-        self, stream: Array, branch: Array, norm: Weight, head: Weight, batch: Batch
+        self, stream: Array, branch: Array, norm: Weight, head: Weight, rows: Ids | None
     ) -> Output:
+        """Final norm, and the head on `rows`; None: on all."""
+        no_logits = stream[:0, :1].reshape(0, self.config.n_vocab)
+        if len(stream) == 0:
+            return Output(stream, no_logits)
         hidden, _ = ops.norm(branch, norm, self.config.norm_eps, stream)
-        if len(batch.outputs) == 0:
-            return Output(hidden, hidden[:0].reshape(0, self.config.n_vocab))
-        logits = ops.linear(ops.take(hidden, batch.outputs, head.backend), head)
+        if rows is not None and len(rows) == 0:
+            return Output(hidden, no_logits)
+        wanted = hidden if rows is None else ops.take(hidden, rows, head.backend)
+        logits = ops.linear(wanted, head)
         if self.config.logit_softcap:
             logits = ops.softcap(logits, self.config.logit_softcap, head.backend)
         return Output(hidden, logits)
