@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -55,3 +56,19 @@ def vectors() -> Path:
     if not VECTORS.is_dir():
         pytest.skip("the reference vectors (../shared/vectors) are not here")
     return VECTORS
+
+
+@pytest.fixture(scope="session")
+def real_file() -> Callable[[str], Path]:
+    """`real_file("NAME.gguf")`: that file in the folder OCTAVO_TEST_MODELS; else the test skips."""
+
+    def get(name: str) -> Path:
+        folder = os.environ.get("OCTAVO_TEST_MODELS")
+        if not folder:
+            pytest.skip("OCTAVO_TEST_MODELS does not name a folder with real models")
+        path = Path(folder) / name
+        if not path.is_file():
+            pytest.skip(f"{name} is not in OCTAVO_TEST_MODELS")
+        return path
+
+    return get

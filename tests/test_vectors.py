@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +47,8 @@ NAMES = (
 LOGITS_TOLERANCE = {"gemma3-swa": 3e-2}
 BLOCK_TOLERANCE = {"gemma3-swa": 5e-2}
 ROUNDING_BACKENDS = ("cpu",)
+# Real files, with the mean difference of log-probabilities that exact arithmetic may have.
+REAL = {"smollm2-135m-instruct-q4_1": 1e-4, "gemma-3-270m-q4_k_m": 3e-3}
 
 
 @pytest.fixture(params=NAMES)
@@ -214,3 +217,36 @@ def test_rounded_embedding_vectors(vectors: Path, backend: ModuleType) -> None:
     distance = np.linalg.norm(found - exact, axis=1)
     rival_distance = np.linalg.norm(rival - exact, axis=1)
     assert distance.mean() <= 1.5 * rival_distance.mean() + 1e-3
+
+
+def log_probability_error(model: Model, backend: ModuleType, data: dict[str, Any]) -> float:
+    """Mean difference of the probabilities that two known texts get, token by token."""
+    errors = []
+    for prompt in ("chat", "mixed"):
+        ids = data[f"{prompt}_ids"]
+        steps = Steps(model, backend, format="f32" if backend is reference else "f16")
+        logits = steps.run(ids).logits[:-1].astype(np.float64)
+        logits -= logits.max(axis=1, keepdims=True)
+        found = logits[np.arange(len(ids) - 1), ids[1:]] - np.log(np.exp(logits).sum(axis=1))
+        errors.append(np.abs(found - data[f"{prompt}_next_logprob_f32w"][:-1]))
+    return float(np.concatenate(errors).mean())
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("stem", REAL)
+def test_real_models(vectors: Path, real_file: Callable[[str], Path], stem: str) -> None:
+    with np.load(vectors / "real" / f"{stem}.npz") as file:
+        error = log_probability_error(
+            load(real_file(f"{stem}.gguf"), reference), reference, dict(file)
+        )
+    assert error < REAL[stem]
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("stem", REAL)
+def test_real_models_rounded(
+    vectors: Path, real_file: Callable[[str], Path], stem: str, backend: ModuleType
+) -> None:
+    with np.load(vectors / "real" / f"{stem}.npz") as file:
+        error = log_probability_error(load(real_file(f"{stem}.gguf"), backend), backend, dict(file))
+    assert error < 0.15
