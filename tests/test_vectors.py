@@ -220,16 +220,13 @@ def test_rounded_embedding_vectors(vectors: Path, backend: ModuleType) -> None:
 
 
 def log_probability_error(model: Model, backend: ModuleType, data: dict[str, Any]) -> float:
-    """Mean difference of the probabilities that two known texts get, token by token."""
-    errors = []
-    for prompt in ("chat", "mixed"):
-        ids = data[f"{prompt}_ids"]
-        steps = Steps(model, backend, format="f32" if backend is reference else "f16")
-        logits = steps.run(ids).logits[:-1].astype(np.float64)
-        logits -= logits.max(axis=1, keepdims=True)
-        found = logits[np.arange(len(ids) - 1), ids[1:]] - np.log(np.exp(logits).sum(axis=1))
-        errors.append(np.abs(found - data[f"{prompt}_next_logprob_f32w"][:-1]))
-    return float(np.concatenate(errors).mean())
+    """Mean difference of the log-probabilities that the tokens of a known text get."""
+    ids = data["mixed_ids"]
+    steps = Steps(model, backend, format="f32" if backend is reference else "f16")
+    logits = steps.run(ids).logits[:-1].astype(np.float64)
+    logits -= logits.max(axis=1, keepdims=True)
+    found = logits[np.arange(len(ids) - 1), ids[1:]] - np.log(np.exp(logits).sum(axis=1))
+    return float(np.abs(found - data["mixed_next_logprob_f32w"][:-1]).mean())
 
 
 @pytest.mark.weights
