@@ -9,6 +9,7 @@ lead a download to a machine on the local network.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import ipaddress
 import json
@@ -29,7 +30,7 @@ _MAX_JSON_BYTES = 32 << 20
 
 
 class HttpError(DownloadError):
-    """An answer other than success, or none. `http_status` is 0 where no answer came."""
+    """An answer other than success, or none. `http_status` is 0 where none came or it broke off."""
 
     def __init__(self, message: str, http_status: int = 0, retry_after_s: float = 0) -> None:
         super().__init__(message)
@@ -38,8 +39,8 @@ class HttpError(DownloadError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed a little later."""
-        return self.http_status in (0, 408, 425, 429) or self.http_status >= 500
+        """Whether the source asks to try the same request a little later."""
+        return self.http_status in (408, 425, 429) or self.http_status >= 500
 
 
 class RefusedAddressError(DownloadError):
@@ -48,10 +49,16 @@ class RefusedAddressError(DownloadError):
 
 @dataclass(frozen=True)
 class Client:
-    """How long to wait. One instance may be used by several threads."""
+    """How long to wait and how hard to try. One instance may be used by several threads.
+
+    `attempts` counts those in a row that brought no new bytes; `workers` files come at a time.
+    """
 
     connect_s: float = 5.0
     read_s: float = 30.0
+    attempts: int = 5
+    pause_s: float = 1.0
+    workers: int = 4
 
     def get(self, url: str, headers: dict[str, str] | None = None) -> http.client.HTTPResponse:
         """Open a GET request; the caller closes the answer.
@@ -65,11 +72,7 @@ class Client:
         request = urllib.request.Request(
             url, headers={"User-Agent": _USER_AGENT, **(headers or {})}
         )
-        opener = urllib.request.build_opener(
-            _plain_handler(self, parts.hostname or ""),
-            _tls_handler(self, parts.hostname or ""),
-            _Redirects(parts.hostname or ""),
-        )
+        opener = _opener(self, parts.hostname or "")
         host = parts.hostname
         try:
             answer = opener.open(request, timeout=self.read_s)
@@ -194,6 +197,22 @@ def _connect(client: Client, host: str, port: int, trusted_host: str) -> socket.
     raise last
 
 
+def _opener(client: Client, trusted_host: str) -> urllib.request.OpenerDirector:
+    """Only http and https; `build_opener` would add its own, unchecked, and files and FTP."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        _plain_handler(client, trusted_host),
+        _tls_handler(client, trusted_host),
+        _Redirects(trusted_host),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
 def _plain_handler(client: Client, trusted_host: str) -> urllib.request.HTTPHandler:
     class Connection(http.client.HTTPConnection):
         def connect(self) -> None:
@@ -208,21 +227,27 @@ def _plain_handler(client: Client, trusted_host: str) -> urllib.request.HTTPHand
     return Handler()
 
 
-def _tls_handler(client: Client, trusted_host: str) -> urllib.request.HTTPSHandler:
-    context = ssl.create_default_context()
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """The system's certificates; loading them takes 30 ms."""
+    return ssl.create_default_context()
 
+
+def _tls_handler(client: Client, trusted_host: str) -> urllib.request.BaseHandler:
     class Connection(http.client.HTTPSConnection):
         def connect(self) -> None:
             plain = _connect(client, self.host, self.port, trusted_host)
-            self.sock = context.wrap_socket(plain, server_hostname=self.host)
+            self.sock = _tls().wrap_socket(plain, server_hostname=self.host)
 
-    class Handler(urllib.request.HTTPSHandler):
+    class Handler(urllib.request.AbstractHTTPHandler):
+        https_request = urllib.request.AbstractHTTPHandler.do_request_
+
         def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
             if getattr(req, "_tunnel_host", None):
-                return self.do_open(http.client.HTTPSConnection, req, context=context)
+                return self.do_open(http.client.HTTPSConnection, req, context=_tls())
             return self.do_open(Connection, req)
 
-    return Handler(context=context)
+    return Handler()
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -240,16 +265,24 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
+        try:
+            self.check(req, newurl)
+        except DownloadError:
+            fp.close()
+            raise
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None and following.host != req.host:
+            following.remove_header("Authorization")
+        return following
+
+    def check(self, req: urllib.request.Request, newurl: str) -> None:
         target = _parsed(newurl)
         if urllib.parse.urlsplit(req.full_url).scheme == "https" and target.scheme != "https":
             raise RefusedAddressError(
                 f"{req.host} leads on to {newurl}, which is not encrypted; this is not followed"
             )
+        host = target.hostname or ""
         with contextlib.suppress(ValueError):
             # Behind a proxy the address is not ours to look up, but a plain number is seen here.
-            ipaddress.ip_address(target.hostname or "")
-            _check_address(target.hostname or "", target.hostname or "", self.trusted_host)
-        following = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if following is not None and following.host != req.host:
-            following.remove_header("Authorization")
-        return following
+            ipaddress.ip_address(host)
+            _check_address(host, host, self.trusted_host)

@@ -13,7 +13,6 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,21 +29,11 @@ _CHUNK_BYTES = 1 << 20
 _SPARE_BYTES = 256 << 20  # left free on the disk for everybody else
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How hard to try. `attempts` counts those in a row that brought no new bytes."""
-
-    attempts: int = 5
-    pause_s: float = 1.0
-    workers: int = 4
-
-
 def download(
     files: Sequence[RemoteFile],
     folder: Path,
     client: Client,
     progress: Progress | None = None,
-    effort: Effort | None = None,
 ) -> list[Path]:
     """Fetch `files` into `folder`; their places, in order. Files already there are kept.
 
@@ -53,16 +42,15 @@ def download(
             arrived so far is kept for the next try unless it is known to be wrong.
     """
     stop = threading.Event()
-    how = effort or Effort()
     targets = [folder / safe_path(file.path) for file in files]
     parts = [
-        _Part(file, target, client, progress or _ignore, how, stop)
+        _Part(file, target, client, progress or _ignore, stop)
         for file, target in zip(files, targets, strict=True)
         if not target.is_file()
     ]
     folder.mkdir(parents=True, exist_ok=True)
     check_room(folder, sum(part.missing_bytes() for part in parts))
-    with ThreadPoolExecutor(how.workers) as pool:
+    with ThreadPoolExecutor(client.workers) as pool:
         jobs = [pool.submit(part.fetch) for part in parts]
         try:
             done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
@@ -99,7 +87,6 @@ class _Part:
         target: Path,
         client: Client,
         progress: Progress,
-        effort: Effort,
         stop: threading.Event,
     ) -> None:
         self.file = file
@@ -108,7 +95,6 @@ class _Part:
         self.tag_path = target.with_name(target.name + ".part.json")
         self.client = client
         self.progress = progress
-        self.effort = effort
         self.stop = stop
 
     def have_bytes(self) -> int:
@@ -120,21 +106,22 @@ class _Part:
     def fetch(self) -> None:
         """Try until the file is whole; then verify it."""
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        idle = 0
+        idle, most = 0, self.have_bytes()
         while self.file.n_bytes is None or self.have_bytes() != self.file.n_bytes:
-            before = self.have_bytes()
             try:
                 self.attempt()
                 break
             except HttpError as error:
                 if error.http_status == 416:
                     self.forget()
-                elif not error.is_passing:
+                elif not error.is_passing and (error.http_status or not self.have_bytes()):
+                    raise  # a source that never answered will not; one that did may be back soon
+                # Measured by the longest so far: a source that lies must not go round for ever.
+                idle = 0 if self.have_bytes() > most else idle + 1
+                most = max(most, self.have_bytes())
+                if idle >= self.client.attempts:
                     raise
-                idle = 0 if self.have_bytes() > before else idle + 1
-                if idle >= self.effort.attempts:
-                    raise
-                pause_s = max(error.retry_after_s, self.effort.pause_s * 2**idle)
+                pause_s = max(error.retry_after_s, self.client.pause_s * 2**idle)
             if self.stop.wait(pause_s):
                 raise DownloadError("The download was stopped")
         self.verify()

@@ -24,7 +24,7 @@ class RemoteFile:
     url: str
     n_bytes: int | None = None
     sha256: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 def safe_path(path: str) -> str:
@@ -56,8 +56,8 @@ def select_model(paths: Sequence[str], pattern: str, where: str) -> list[str]:
     chosen = [name for name in models if _matches(name, models[name], pattern)]
     exact = [name for name in chosen if pattern in (name, models[name][0], Path(name).name)]
     main = exact or [name for name in chosen if not is_companion(Path(name).name)]
-    if len(main) != 1:
-        main = _tightest(main, pattern)
+    if len(main) > 1:
+        main = _tightest(main, pattern) or main
     if len(main) != 1:
         raise _no_choice(models, main, pattern, where)
     _check_complete(models[main[0]], where)
