@@ -210,7 +210,7 @@ constexpr FormatKernels format_kernels(const char* name) {
             pack_floats<Q>};
     else
         return {name,       Q::kBlock, Q::kBytes, false,     Q::kScaleGroup,
-                Q::kOffset, dot<Q>,    nullptr,   unpack<Q>, pack_panel<Q>};
+                kPanelOffset<Q>, dot<Q>,    nullptr,   unpack<Q>, pack_panel<Q>};
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -3,7 +3,7 @@
 
 #include "chunks.h"
 #include "kernels.h"
-#include "linear.h"
+#include "level.h"
 #include "program.h"
 #include "simd.h"
 
