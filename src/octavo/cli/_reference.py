@@ -93,5 +93,10 @@ def read_reference(path: Path, scored: Scored) -> NDArray[np.uint16]:
 
 
 def logprobs(rows: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Rows of a reference as natural log-probabilities."""
-    return rows.astype(np.float32) / np.float32(-STEPS)
+    """Rows of a reference as natural log-probabilities.
+
+    Their probabilities sum to 1 again, so that rounding does not look like divergence.
+    """
+    values = rows.astype(np.float32) / np.float32(-STEPS)
+    total = np.exp(values).sum(axis=1, keepdims=True, dtype=np.float64)
+    return np.asarray(values - np.log(total), np.float32)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from octavo.session import Session
 
 
+SPARE_TOKENS = 128  # two cache pages: a run copies the page that it shares with what is kept
+
+
 @dataclass(frozen=True)
 class Case:
     """One test: `n_tokens` of prompt ("pp") or answer ("tg") behind `depth` tokens."""
@@ -71,10 +74,8 @@ def main(
 ) -> None:
     """The command."""
     cases = list(_cases(prompt, generate, depth))
-    context = max(case.depth + case.n_tokens for case in cases) + 8
+    context = max(case.depth + case.n_tokens for case in cases) + SPARE_TOKENS
     results: list[Measured] = []
-    if not json_output:
-        screen.write(_row("test", "threads", "cache", "tok/s", "GB/s"))
     for n_threads, format in itertools.product(
         whole_numbers("--threads", threads), cache_format.split(",")
     ):
@@ -86,7 +87,7 @@ def main(
                 measured = _measure(session, case, repetitions)
                 results.append(measured)
                 if not json_output:
-                    screen.write(_table_line(measured))
+                    screen.write(_table_lines(measured, with_head=len(results) == 1))
     screen.emit({"model": model, "results": [asdict(result) for result in results]})
 
 
@@ -140,9 +141,10 @@ def _ask(session: Session, ids: list[int], n_tokens: int, depth: int) -> Usage:
     return stream.usage
 
 
-def _table_line(measured: Measured) -> str:
+def _table_lines(measured: Measured, with_head: bool) -> str:
     memory = measured.gigabytes_per_second
-    return _row(
+    head = _row("test", "threads", "cache", "tok/s", "GB/s") if with_head else ""
+    return head + _row(
         measured.test,
         str(measured.threads),
         measured.cache_format,
