@@ -28,7 +28,7 @@ from octavo.ops import Array
 from octavo.types import SamplingParams
 
 DRAFTERS = ("qwen3next", "qwen35", "qwen35moe")
-N = 100  # tokens: one page and a part of the next
+N = 80  # tokens: one page and a part of the next
 FORMATS = {"reference": "f32", "cpu": "f16"}
 # Sums in another order differ by rounding; the CPU back end also rounds activations to int8 and
 # its cache to half precision, which now and then turns a tiny difference into a step of that.
@@ -178,7 +178,7 @@ def test_reused_prefix_does_not_matter(subject: Subject, tmp_path: Path) -> None
 
 def test_engine_says_the_same_again(subject: Subject) -> None:
     """Alone, among others, and as a second turn that reuses the first."""
-    params = SamplingParams(temperature=0.7, seed=4, max_tokens=20)
+    params = SamplingParams(temperature=0.7, seed=4, max_tokens=12)
     with subject.engine() as engine:
         alone = engine.submit(subject.ids[:40], params, marks=[30]).ids()
     with subject.engine() as engine:
@@ -208,16 +208,14 @@ def drafting(
 def test_drafts_do_not_matter(subject: Subject, source: Any, temperature: float) -> None:
     if source == "mtp" and not subject.model.config.n_mtp:
         pytest.skip("no draft block")
-    params = SamplingParams(temperature=temperature, seed=11, max_tokens=24)
-    plain, _ = drafting(subject, NO_DRAFTS, params)
-    for always in (1, 3):
-        rule = DraftRule(frozenset({source}), always=always)
-        assert drafting(subject, rule, params)[0] == plain
+    params = SamplingParams(temperature=temperature, seed=11, max_tokens=16)
+    rule = DraftRule(frozenset({source}), always=3 if temperature else 2)
+    assert drafting(subject, rule, params)[0] == drafting(subject, NO_DRAFTS, params)[0]
 
 
 def test_half_right_drafts_do_not_matter(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guesses that are right up to a place, so that states are taken back to each place."""
-    params = SamplingParams(temperature=0, max_tokens=40)
+    params = SamplingParams(temperature=0, max_tokens=24)
     plain, _ = drafting(subject, NO_DRAFTS, params)
     prompts = [subject.ids[:30], subject.ids[5:35], [*subject.ids[:30], *plain[0][:10], 5]]
     texts = [prompt + said for prompt, said in zip(prompts, plain, strict=True)]
@@ -235,7 +233,7 @@ def test_half_right_drafts_do_not_matter(subject: Subject, monkeypatch: pytest.M
     monkeypatch.setattr(decode, "look_up", oracle)
     said, n_right = drafting(subject, DraftRule(frozenset({"lookup"}), always=4), params)
     assert said == plain
-    assert n_right > 30
+    assert n_right > 20
 
 
 def test_chained_drafts_equal_a_filled_cache(
