@@ -25,9 +25,10 @@ from octavo.hub import download as downloads
 from octavo.hub import package
 from octavo.hub.aliases import Alias, Piece, aliases
 from octavo.hub.client import Client, HttpError, RefusedAddressError, _Redirects
+from octavo.hub.local import find_local
 from octavo.hub.package import fetch_from_packages
 from octavo.hub.remote import RemoteFile, safe_path, select_model
-from octavo.hub.resolve import find_local, resolve
+from octavo.hub.resolve import resolve
 from octavo.settings import Settings
 
 QUICK = Client(connect_s=2, read_s=0.4, attempts=3, pause_s=0)

@@ -29,7 +29,7 @@ def main(
 ) -> None:
     """The command."""
     from octavo.gguf.reader import open_gguf
-    from octavo.hub.resolve import find_local
+    from octavo.hub.local import find_local
     from octavo.settings import Settings
 
     with open_gguf(find_local(model, Settings.from_environment())) as file:
@@ -112,12 +112,14 @@ def _shape(meta: Metadata) -> dict[str, Any]:
 
 def _plain(meta: Metadata, key: str) -> Any:
     """A value for JSON: whole numbers, texts and lists of numbers; others only by their text."""
+    import numpy as np
+
     if key not in meta:
         return None
     value = meta[key]
     if type(value) in (int, bool, str):
         return value
-    if hasattr(value, "tolist") and value.dtype.kind in "iu":
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         return value.tolist()
     return str(value)
 
@@ -247,7 +249,7 @@ def _some(value: Any) -> str:
 def _tokenizer_rows(tokenizer: dict[str, Any] | None) -> list[tuple[str, str]]:
     if tokenizer is None:
         return [("tokenizer", "none in the file")]
-    kind = "/".join(part for part in (tokenizer["model"], tokenizer["pre"]) if part)
+    kind = "/".join(_some(part) for part in (tokenizer["model"], tokenizer["pre"]) if part)
     special = ", ".join(
         f"{name} {token['id']} {token['text']!r}" for name, token in tokenizer["special"].items()
     )

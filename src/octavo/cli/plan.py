@@ -16,7 +16,7 @@ def main(
 ) -> None:
     """The command."""
     from octavo.gguf.reader import open_gguf
-    from octavo.hub.resolve import find_local
+    from octavo.hub.local import find_local
     from octavo.plan.hardware import fast_formats, probe
     from octavo.plan.planner import Wishes, make_plan
     from octavo.settings import Settings

@@ -29,7 +29,7 @@ def main(
 ) -> None:
     """The command."""
     from octavo.gguf.reader import open_gguf
-    from octavo.hub.resolve import find_local
+    from octavo.hub.local import find_local
     from octavo.settings import Settings
     from octavo.text.tokenizer import Tokenizer
 

@@ -218,13 +218,13 @@ def _plain_handler(client: Client, trusted_host: str) -> urllib.request.HTTPHand
         def connect(self) -> None:
             self.sock = _connect(client, self.host, self.port, trusted_host)
 
-    class Handler(urllib.request.HTTPHandler):
+    class PlainHttp(urllib.request.HTTPHandler):
         def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
             # A proxy that the user set is trusted, and does the look-up itself.
             kind = http.client.HTTPConnection if req.has_proxy() else Connection
             return self.do_open(kind, req)
 
-    return Handler()
+    return PlainHttp()
 
 
 @functools.cache
@@ -239,7 +239,7 @@ def _tls_handler(client: Client, trusted_host: str) -> urllib.request.BaseHandle
             plain = _connect(client, self.host, self.port, trusted_host)
             self.sock = _tls().wrap_socket(plain, server_hostname=self.host)
 
-    class Handler(urllib.request.AbstractHTTPHandler):
+    class Https(urllib.request.AbstractHTTPHandler):
         https_request = urllib.request.AbstractHTTPHandler.do_request_
 
         def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
@@ -247,7 +247,7 @@ def _tls_handler(client: Client, trusted_host: str) -> urllib.request.BaseHandle
                 return self.do_open(http.client.HTTPSConnection, req, context=_tls())
             return self.do_open(Connection, req)
 
-    return Handler()
+    return Https()
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
