@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from octavo import cli, registry
-from octavo.cli import perplexity
+from octavo.cli import _screen, perplexity
 from octavo.cli._expand import expand
 from octavo.cli._options import whole_numbers
 from octavo.cli._reference import ReferenceWriter, Scored, logprobs, read_reference
@@ -212,6 +212,22 @@ def test_chat_says_when_the_context_is_full(octavo: Callable[..., Done], llama: 
     done = octavo("chat", llama, "-c", "64", "-n", "2", stdin="river " * 100 + "\n")
     assert done.code == 0
     assert "--ctx-size" in done.err
+
+
+def test_chat_keeps_what_was_said_before_ctrl_c(
+    octavo: Callable[..., Done], llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = tmp_path / "talk.json"
+
+    def interrupted(events: Iterator[object]) -> None:
+        next(events)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_screen, "show", interrupted)
+    done = octavo("chat", llama, stdin=f"Say it.\n/save {saved}\n")
+    assert done.code == 0
+    assert "(stopped)" in done.err
+    assert len(json.loads(saved.read_text(encoding="utf-8"))["messages"]) == 2
 
 
 # embed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Literal, overload
@@ -23,7 +23,6 @@ from octavo.engine.speculative import DraftRule, Source
 from octavo.engine.steps import Piece, Steps
 from octavo.errors import RequestError, SettingError
 from octavo.gguf.reader import GGUFFile, open_gguf
-from octavo.hub.resolve import resolve
 from octavo.kv import formats
 from octavo.kv.cache import Cache, pages_of
 from octavo.kv.prefix import PrefixStore
@@ -38,6 +37,7 @@ from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import ChatRequest, GrammarSpec, Message, SamplingParams
 
+FileProgress = Callable[[str, int, int | None], None]
 Messages = str | Sequence[Message | Mapping[str, Any]]
 SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
 
@@ -75,7 +75,7 @@ def load(
         FileFormatError, UnsupportedError: it is no model that this version can run.
         SettingError, MemoryPlanError: a wish is wrong, or does not fit.
     """
-    path = resolve(str(model), Settings.from_environment())
+    path = locate(model)
     operations = _backend(backend)
     rule = _draft_rule(speculate)
     if speculate == "off":
@@ -84,6 +84,22 @@ def load(
     with open_gguf(path) as file:
         plan = make_plan(file, asked, probe(), getattr(operations, "fast_formats", set)())
         return Session(file, plan, operations, rule, progress)
+
+
+def locate(model: str | Path, progress: FileProgress | None = None) -> Path:
+    """The file or folder that a name means, fetched if it is not here yet.
+
+    `progress` is called with (file, bytes done, bytes in all or None) while it is fetched.
+
+    Raises:
+        NotFoundError, DownloadError: it cannot be had.
+    """
+    path = Path(model).expanduser()
+    if path.exists():
+        return path
+    from octavo.hub.resolve import resolve  # takes long to import: only where a name is no path
+
+    return resolve(str(model), Settings.from_environment(), progress)
 
 
 def _wishes(given: Mapping[str, Any]) -> Wishes:

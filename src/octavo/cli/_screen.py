@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,14 @@ import typer
 from octavo.types import Usage
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from octavo.chat import Answer, Event
     from octavo.session import Session
 
 Advance = Callable[[int, int], None]  # (done, total)
+BAR_DELAY_SECONDS = 0.5
+CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\n"), ord("\t")}, "\ufffd")
 STOPPED_THINKING = "The model stopped while it was thinking: there is no answer."
 
 
@@ -27,8 +32,8 @@ def emit(value: Any) -> None:
 
 
 def write(text: str) -> None:
-    """Part of an answer, at once."""
-    sys.stdout.write(text)
+    """Part of an answer, at once. A terminal gets no control characters: they are commands."""
+    sys.stdout.write(text.translate(CONTROLS) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 
@@ -45,7 +50,7 @@ def show(events: Iterable[Event]) -> None:
     for event in events:
         if isinstance(event, Reasoning):
             is_thinking = True
-            typer.secho(event.text, nl=False, err=True, dim=True)
+            typer.secho(event.text.translate(CONTROLS), nl=False, err=True, dim=True)
         elif isinstance(event, Content):
             if is_thinking:
                 is_thinking = False
@@ -68,12 +73,10 @@ def as_json(answer: Answer) -> dict[str, Any]:
 @contextlib.contextmanager
 def loaded(model: str, wishes: dict[str, Any]) -> Iterator[Session]:
     """The model, loaded with a progress bar and closed at the end of the block."""
-    from octavo.hub.resolve import resolve
-    from octavo.session import load
-    from octavo.settings import Settings
+    from octavo.session import load, locate
 
     with progress(f"fetching {model}") as advance:
-        path = resolve(model, Settings.from_environment(), FileSum(advance))
+        path = locate(model, FileSum(advance))
     with progress("loading") as advance:
         session = load(path, progress=advance, **wishes)
     with session:
@@ -101,32 +104,58 @@ class FileSum:
 def progress(title: str, unit: str = "bytes") -> Iterator[Advance]:
     """A bar on standard error while the block runs; nothing where that is no terminal.
 
-    `unit` "bytes" shows sizes and speed; another unit shows counts.
+    `unit` "bytes" shows sizes and speed; another unit shows counts. What is done at once gets no
+    bar, and does not wait for the import of one.
     """
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    bar = _Bar(title, unit)
+    try:
+        yield bar if sys.stderr.isatty() else _ignore
+    finally:
+        bar.close()
 
-    columns = (
-        (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
-    )
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+def _ignore(done: int, total: int) -> None:
+    """No bar."""
+
+
+class _Bar:
+    """A progress bar that appears after a moment. Called by one thread at a time."""
+
+    def __init__(self, title: str, unit: str) -> None:
+        self._title = title
+        self._unit = unit
+        self._begin = time.perf_counter()
+        self._bar: Progress | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None:
+            if time.perf_counter() - self._begin < BAR_DELAY_SECONDS:
+                return
+            self._bar = self._make()
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _make(self) -> Progress:
+        from rich import progress as rich_progress
+        from rich.console import Console
+
+        is_bytes = self._unit == "bytes"
+        counts = [rich_progress.MofNCompleteColumn()]
+        sizes = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
+        bar = rich_progress.Progress(
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.BarColumn(),
+            *(sizes if is_bytes else counts),
+            rich_progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        bar.add_task(self._title, total=None)
+        return bar
 
 
 def rate(n_tokens: int, seconds: float) -> float:

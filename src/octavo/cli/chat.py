@@ -59,7 +59,7 @@ class Conversation:
     attached: str = ""  # text of /file, put before the next message
 
     def ask(self, text: str) -> None:
-        """Answer one message and remember both; a failed or stopped answer leaves no trace."""
+        """Answer one message and remember both. An answer that failed leaves no trace."""
         content = f"{self.attached}{text}"
         asked = Message("user", content)
         first = (Message("system", self.system),) if self.system else ()
@@ -76,12 +76,13 @@ class Conversation:
             reply.cancel()
             screen.note("\n(stopped)")
         answer = reply.answer
-        self.attached = ""
         if answer.stopped_thinking:
             screen.note(screen.STOPPED_THINKING)
             return
+        self.attached = ""
         self.messages += [asked, Message("assistant", answer.content, answer.reasoning)]
-        screen.note(screen.summary(answer.usage))
+        if answer.finish_reason is not None:
+            screen.note(screen.summary(answer.usage))
 
 
 def _talk(conversation: Conversation) -> None:
