@@ -6,7 +6,9 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,8 +54,7 @@ def imported_parts(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: relative import"
-            modules = [node.module or ""]
+            modules = ["." * node.level + (node.module or "")]
             if node.module == "octavo":
                 modules = [f"octavo.{alias.name}" for alias in node.names]
         else:
@@ -61,75 +62,91 @@ def imported_parts(tree: ast.Module) -> Iterator[tuple[int, str]]:
         for module in modules:
             if module.startswith("octavo."):
                 yield node.lineno, module.split(".")[1]
+            elif module.startswith("."):
+                yield node.lineno, module
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_lower_never_imports_higher(path: Path) -> None:
-    own = part(path)
-    assert own in LEVELS, f"{own}: give it a place in LAYERS"
-    for line, other in imported_parts(parse(path)):
-        # A name defined in octavo/__init__.py itself (octavo.load) counts as the top.
-        level = LEVELS.get(other, LEVELS["__init__"])
-        assert level <= LEVELS[own], f"{path}:{line}: {own} imports {other}, which is higher"
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, Any]]:
+    """(file, node) of every node of these kinds in the package."""
+    for path in SOURCES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, kinds):
+                yield path, node
+
+
+def at(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_every_part_has_its_place() -> None:
+    assert {part(path) for path in SOURCES} <= set(LEVELS), "give it a place in LAYERS"
+
+
+def test_lower_never_imports_higher() -> None:
+    # A name defined in octavo/__init__.py itself (octavo.load) counts as the top.
+    top = LEVELS["__init__"]
+    faults = [
+        f"{at(path, line)}: imports {other}"
+        for path in SOURCES
+        for line, other in imported_parts(parse(path))
+        if LEVELS.get(other, top) > LEVELS[part(path)]
+    ]
+    assert not faults
 
 
 def test_order_test_sees_imports() -> None:
-    tree = ast.parse(
-        "import octavo.cli\nfrom octavo import chat\ndef f():\n  from octavo.kv import x"
-    )
-    assert list(imported_parts(tree)) == [(1, "cli"), (2, "chat"), (4, "kv")]
+    code = "import octavo.cli\nfrom octavo import chat\ndef f():\n  from octavo.kv import x\n"
+    tree = ast.parse(code + "from . import y")
+    found = [(1, "cli"), (2, "chat"), (5, "."), (4, "kv")]
+    assert list(imported_parts(tree)) == found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_names_say_what_they_hold(path: Path) -> None:
-    assert path.stem.lstrip("_") not in BANNED
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.ClassDef):
-            assert node.name.lower() not in BANNED, f"{path}:{node.lineno}: class {node.name}"
+def test_names_say_what_they_hold() -> None:
+    classes = [at(p, n.lineno) for p, n in nodes(ast.ClassDef) if n.name.lower() in BANNED]
+    modules = [str(path) for path in SOURCES if path.stem.lstrip("_") in BANNED]
+    assert not classes + modules
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_files_and_functions_are_short(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MAX_FILE_LINES
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert length <= MAX_FUNCTION_LINES, f"{path}:{node.lineno}: {node.name} has {length}"
+def test_files_are_short() -> None:
+    cxx = [path for path in (ROOT / "csrc").rglob("*") if path.suffix in CXX_SUFFIXES]
+    lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in [*SOURCES, *cxx]}
+    assert not {str(p): n for p, n in lengths.items() if n > MAX_FILE_LINES}
 
 
-def test_cxx_files_are_short() -> None:
-    for path in (ROOT / "csrc").rglob("*"):
-        if path.suffix in CXX_SUFFIXES:
-            lines = len(path.read_text(encoding="utf-8").splitlines())
-            assert lines <= MAX_FILE_LINES, f"{path} has {lines} lines"
+def test_functions_are_short() -> None:
+    faults = [
+        f"{at(path, node.lineno)}: {node.name}"
+        for path, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef)
+        if node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
+    ]
+    assert not faults
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_every_file_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(parse(path)), "no module docstring"
+def test_every_file_says_what_it_is() -> None:
+    assert not [str(path) for path in SOURCES if not ast.get_docstring(parse(path))]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_commands_print(path: Path) -> None:
-    if part(path) == "cli":
-        return
-    for node in ast.walk(parse(path)):
-        is_print = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
-        assert not is_print, f"{path}:{getattr(node, 'lineno', 0)}: print in library code"
+def test_only_commands_print() -> None:
+    faults = [
+        at(path, node.lineno)
+        for path, node in nodes(ast.Call)
+        if getattr(node.func, "id", "") == "print" and part(path) != "cli"
+    ]
+    assert not faults
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_settings_reads_the_environment(path: Path) -> None:
-    if path.name == "settings.py":
-        return
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
-            pytest.fail(f"{path}:{node.lineno}: read it in settings.py")
+def test_only_settings_reads_the_environment() -> None:
+    faults = [
+        at(path, node.lineno)
+        for path, node in nodes(ast.Attribute)
+        if node.attr in ("environ", "getenv") and path.name != "settings.py"
+    ]
+    assert not faults
 
 
 def loaded_by(code: str) -> set[str]:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import typer
 
+import octavo
 import octavo.cli
 
 ROOT = Path(__file__).parents[1]
@@ -59,14 +64,44 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page}: {target}"
 
 
-def test_the_eight_hops_are_there() -> None:
+def hops() -> list[tuple[int, str]]:
+    """(number, cell with the files) of each row of the table."""
     text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d) \| (.*?) \|", text, re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(1, 9))
-    for number, cell in rows:
-        # Hop 1 is the server, which is planned; the page must not claim more.
-        assert LINK.search(cell) or (number == "1" and "planned" in cell)
+    return [(int(n), cell) for n, cell in re.findall(r"^\| (\d) \| (.*) \|$", text, re.MULTILINE)]
+
+
+def test_the_eight_hops_are_there() -> None:
+    assert [number for number, _ in hops()] == list(range(1, 9))
     assert not (ROOT / "src/octavo/server").exists(), "the server is here: give hop 1 its link"
+    for number, cell in hops():
+        # Hop 1 is the server, which is planned; the page must not claim more.
+        assert LINK.search(cell) or (number == 1 and "planned" in cell)
+
+
+def test_a_request_makes_these_hops(tiny_file: Callable[..., Path]) -> None:
+    passed: set[str] = set()
+
+    def watch(frame: FrameType, event: str, argument: object) -> None:
+        passed.add(frame.f_code.co_filename)
+
+    threading.setprofile(watch)  # of the engine's thread, which starts with the model
+    try:
+        model = octavo.load(tiny_file("llama"), context=128)
+    finally:
+        threading.setprofile(None)
+    with model:
+        passed.clear()
+        sys.setprofile(watch)
+        try:
+            model.chat("Say it.", max_tokens=3)
+        finally:
+            sys.setprofile(None)
+    home = Path(octavo.__file__).parents[1]
+    files = {Path(name).relative_to(home).as_posix() for name in passed if str(home) in name}
+    for number, cell in hops():
+        for target in LINK.findall(cell):
+            place = target.removeprefix("../src/")
+            assert any(file.startswith(place) for file in files), f"hop {number}: not by {place}"
 
 
 def test_cli_page_is_fresh() -> None:
