@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from tiny_models import make_tiny
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
+
+# A busy machine is no failure.
+settings.register_profile("octavo", deadline=None)
+settings.load_profile("octavo")
 
 
 def pytest_report_header() -> str:

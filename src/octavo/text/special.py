@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+
+_HEAD_CHARS = 2
 
 
 class SpecialTexts:
@@ -16,13 +19,14 @@ class SpecialTexts:
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = ids
-        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        self._by_head: defaultdict[str, list[str]] = defaultdict(list)
         for text in ids:
-            lengths[text[:2]].add(len(text))
-        # Two characters rule out most places at the speed of `re`; then lengths are tried.
-        self._lengths = {head: sorted(ls, reverse=True) for head, ls in lengths.items()}
-        heads = "|".join(re.escape(h) for h in sorted(lengths, key=len, reverse=True))
-        self._heads = re.compile(heads) if heads else None
+            self._by_head[text[:_HEAD_CHARS]].append(text)
+        # The first two characters rule out most places at the speed of `re`.
+        heads = sorted(self._by_head, key=len, reverse=True)
+        self._heads = re.compile("|".join(map(re.escape, heads))) if heads else None
+        for texts in self._by_head.values():
+            texts.sort()
 
     def split(self, text: str) -> Iterator[str | int]:
         """Pieces in order: plain text (never empty), or the id of a special token."""
@@ -59,11 +63,14 @@ class SpecialTexts:
         return None
 
     def _longest_at(self, text: str, start: int, end: int) -> int:
-        for head in (text[start : start + 2], text[start : start + 1]):
-            for length in self._lengths.get(head, ()):
-                if start + length <= end and text[start : start + length] in self._ids:
-                    return length
-        return 0
+        """Length of the longest special text that begins at `start`; 0 if none does."""
+        longest = 1 if text[start : start + 1] in self._ids else 0
+        stop = start + _HEAD_CHARS
+        while stop <= end and self._begins(part := text[start:stop]):
+            if part in self._ids:
+                longest = stop - start
+            stop += 1
+        return longest
 
     def _longer_inside(
         self, text: str, start: int, length: int, end: int
@@ -71,7 +78,18 @@ class SpecialTexts:
         """The longest match that begins inside this one and is longer; of equals, the first."""
         best = None
         for inner in range(start + 1, start + length):
+            if inner + length >= end:
+                break
+            # Most places fail here: one character more than the best has to fit.
+            if not self._begins(text[inner : inner + length + 1]):
+                continue
             found = self._longest_at(text, inner, end)
             if found > length:
                 best, length = (inner, found), found
         return best
+
+    def _begins(self, part: str) -> bool:
+        """Whether a special text begins with `part`, which has two characters or more."""
+        texts = self._by_head.get(part[:_HEAD_CHARS], ())
+        place = bisect_left(texts, part)
+        return place < len(texts) and texts[place].startswith(part)

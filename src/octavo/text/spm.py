@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from octavo.text.vocabulary import NORMAL, USER_DEFINED, Vocabulary
 from octavo.text.words import WordCache
 
 SPACE = "▁"
+_SHORT_CHARS = 1000
 
 
 class PieceEncoder:
@@ -30,12 +32,15 @@ class PieceEncoder:
         self._costs: list[float] = np.where(ordinary, -scores, np.inf).tolist()
         self._bytes = [self._ids.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
         self._unknown = vocabulary.named.get("unknown", -1)
-        self._word = _word_pattern(vocabulary)
+        self._vocabulary = vocabulary
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, valid UTF-8 throughout. Spaces are ▁ in the vocabulary."""
-        return self._words.encode(self._word.findall(text.replace(" ", SPACE)))
+        text = text.replace(" ", SPACE)
+        # The pattern takes longer to make than a short text to encode.
+        is_short = len(text) < _SHORT_CHARS
+        return self._words.encode([text] if is_short else self._word.findall(text))
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []
@@ -46,6 +51,10 @@ class PieceEncoder:
             else:
                 ids += (self._bytes[byte] for byte in piece.encode())
         return tuple(self._unknown if token < 0 else token for token in ids)
+
+    @cached_property
+    def _word(self) -> re.Pattern[str]:
+        return _word_pattern(self._vocabulary)
 
     def _rank(self, left: str, right: str) -> float | None:
         token = self._ids.get(left + right)
