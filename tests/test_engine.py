@@ -116,10 +116,9 @@ def test_cancel_while_prompt_is_computed() -> None:
         stream = engine.submit([1] * 100, greedy(5))
         model.allow(3)
         stream.cancel()
-        model.allow(1)
+        model.free()
         assert stream.ids() == []
         assert stream.finish_reason == "cancelled"
-        model.free()
     assert len(model.log) <= 5
 
 
@@ -130,10 +129,9 @@ def test_cancel_while_generating() -> None:
         stream = engine.submit([1], GREEDY)
         model.allow(3)
         stream.cancel()
-        model.allow(1)
+        model.free()
         assert len(stream.ids()) in (3, 4)
         assert stream.finish_reason == "cancelled"
-        model.free()
     assert len(model.log) <= 5
 
 
@@ -281,6 +279,14 @@ def test_wake_is_called_for_every_event() -> None:
                 break
             threading.Event().wait(0.01)
     assert len(calls) == 4
+
+
+def test_failing_wake_ends_its_request_only() -> None:
+    with make_engine(ScriptedModel(counting), context=4000) as engine:
+        stream = engine.submit([1], GREEDY, wake=lambda: [][0])
+        stream.ids()
+        assert stream.finish_reason == "cancelled"
+        assert engine.submit([1], greedy(1)).ids() == [2]
 
 
 def test_stats_count() -> None:

@@ -18,7 +18,10 @@ from octavo.kv.cache import NULL_PAGE, Cache, Timeline, pages_of
 from octavo.models import Model, Output
 from octavo.ops import Array, Captured
 
-MAX_RECORDED = 32
+# A recorded step keeps its activations: about 5 MB a token for a 35B model. Of large steps Python's
+# share is small anyway.
+MAX_STEP_TOKENS = 32
+MAX_RECORDED_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,6 @@ class Steps:
         self._n_pages = pages_of(cache.context)
         self._recorded: dict[tuple[object, ...], Recorded] = {}  # least recently used first
 
-    @property
-    def n_recorded(self) -> int:
-        return len(self._recorded)
-
     def is_recorded(self, pieces: Sequence[Piece]) -> bool:
         """Whether `run` will replay: its time then says something about the next ones."""
         return _shape("trunk", pieces) in self._recorded
@@ -89,13 +88,18 @@ class Steps:
         _fill(batch, pieces)
         hidden = hidden.copy()
         step = partial(self._forward, part, batch, hidden)
-        if not record:
+        if not record or batch.n_tokens > MAX_STEP_TOKENS:
             return step()
-        if len(self._recorded) >= MAX_RECORDED:
-            del self._recorded[next(iter(self._recorded))]
+        self._make_room(batch.n_tokens)
         captured = ops.capture(step, self._cache.layers[0].backend)
         self._recorded[key] = Recorded(batch, hidden, captured)
         return captured.result
+
+    def _make_room(self, n_tokens: int) -> None:
+        """Drop recorded steps, the least recently used first."""
+        held = sum(r.batch.n_tokens for r in self._recorded.values())
+        while held + n_tokens > MAX_RECORDED_TOKENS:
+            held -= self._recorded.pop(next(iter(self._recorded))).batch.n_tokens
 
     def _forward(self, part: str, batch: Batch, hidden: Array) -> Output:
         if part == "trunk":

@@ -28,16 +28,22 @@ class Mailbox:
 
     def post(self, token: Token) -> None:
         self.events.put(token)
-        if self.wake is not None:
-            self.wake()
+        self._call_wake()
 
     def end(self, finish: FinishReason, usage: Usage, error: OctavoError | None = None) -> None:
         """Close the stream; a second call does nothing."""
         if self.finish is None:
             self.usage, self.error, self.finish = usage, error, finish
             self.events.put(None)
+            self._call_wake()
+
+    def _call_wake(self) -> None:
+        try:
             if self.wake is not None:
                 self.wake()
+        except Exception:  # the caller's fault must not stop the engine: its request ends
+            self.wake = None
+            self.cancelled.set()
 
 
 class Stream(Iterator[Token]):
