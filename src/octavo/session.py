@@ -167,7 +167,7 @@ class Session:
             prefixes=PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots),
             max_running=plan.sequences,
             piece_tokens=plan.batch_tokens,
-            drafts=drafts,
+            drafts=DraftRule(drafts.sources, max_tokens=plan.draft_tokens),
         )
         self._chat = Chat(self.engine, self.tokenizer, self.template)
 

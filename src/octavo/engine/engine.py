@@ -77,7 +77,7 @@ class Engine:
         self._may_admit = True  # something was freed since admission last failed
         rule = drafts or DraftRule()
         steps = Steps(model, cache)
-        has_block = model.config.n_mtp > 0 and "mtp" in rule.sources
+        has_block = model.config.n_mtp > 0 and "mtp" in rule.sources and rule.max_tokens > 0
         self._draft_block = DraftBlock(steps, model.config.n_embd) if has_block else None
         self._prefilling = Prefilling(steps, self._draft_block, prefixes)
         self._decoding = Decoding(steps, cache, self._draft_block, rule, self.stats)
