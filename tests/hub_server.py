@@ -103,15 +103,16 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def send_file(self, body: bytes, fault: str) -> None:
             tag = '"two"' if fault == "new_etag" else '"one"'
-            start = self.start(tag) if fault != "no_range" else 0
+            start, end = self.span(tag, len(body)) if fault != "no_range" else (0, None)
             if start > len(body) or (start == len(body) and start):
                 self.answer(416, b"")
                 return
-            rest = body[start:]
-            self.send_response(206 if start else 200)
+            rest = body[start:end]
+            self.send_response(206 if start or end else 200)
             self.send_header("ETag", tag)
-            if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            if start or end:
+                last = start + len(rest) - 1
+                self.send_header("Content-Range", f"bytes {start}-{last}/{len(body)}")
             claimed = len(rest) + {"long": 100, "short": -100}.get(fault, 0)
             self.send_header("Content-Length", str(claimed))
             self.end_headers()
@@ -125,10 +126,11 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self.wfile.flush()
                 hub.release.wait(20)
 
-        def start(self, tag: str) -> int:
+        def span(self, tag: str, n_bytes: int) -> tuple[int, int | None]:
             wanted = self.headers.get("Range", "")
             if not wanted or self.headers.get("If-Range", tag) != tag:
-                return 0
-            return int(wanted.removeprefix("bytes=").removesuffix("-"))
+                return 0, None
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            return int(first), min(int(last) + 1, n_bytes) if last else None
 
     return Handler

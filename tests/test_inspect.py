@@ -153,7 +153,10 @@ def test_odd_values_do_no_harm(tmp_path: Path, key: str) -> None:
             assert "\x07" not in done.stdout
 
 
-def test_wrong_files_give_their_sentence_and_exit_code(tmp_path: Path) -> None:
+def test_wrong_files_give_their_sentence_and_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCTAVO_OFFLINE", "1")
     page = tmp_path / "page.gguf"
     page.write_bytes(b"<!doctype html>")
     done = octavo("inspect", page)
@@ -162,8 +165,8 @@ def test_wrong_files_give_their_sentence_and_exit_code(tmp_path: Path) -> None:
     assert "octavo pull" in done.stderr
     assert octavo("inspect", tmp_path / "absent.gguf").exit_code == 4
     not_here = octavo("inspect", "demo")
-    assert not_here.exit_code == 4
-    assert "octavo pull demo" in not_here.stderr
+    assert not_here.exit_code == 5
+    assert "OCTAVO_OFFLINE" in not_here.stderr
 
 
 # A large file
@@ -256,3 +259,70 @@ def test_pull_prints_where_the_model_is(
         assert missing.exit_code == 4
         assert "m-Q8_0.gguf" in missing.stderr
     assert inspected("hf:o/r:Q8_0")["parameters"] == 8
+
+
+# Remote files
+
+
+def big_vocabulary(path: Path) -> bytes:
+    """A header of more than 2 MB, and 4 MB of tensors behind it."""
+    tokens = [f"token{i:08d}" * 2 for i in range(100_000)]
+    keys = {**llama(64), "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens}
+    write_gguf(path, keys, [("w", (1 << 20,), "f32", bytes(4 << 20))])
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("faults", [[], ["no_range"] * 9])
+def test_a_remote_file_is_seen_by_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    path = tmp_path / "m-Q8_0.gguf"
+    with Hub({"m-Q8_0.gguf": big_vocabulary(path)}, list(faults)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        for name in ("hf:o/r", f"{hub.url}/m-Q8_0.gguf"):
+            found = inspected(name, "--tensors")
+            here = inspected(path, "--tensors")
+            for each in (found, here):
+                del each["path"], each["memory"]["available_bytes"]
+            assert found == here
+        assert all(request["Range"].startswith("bytes=0-") for request in hub.seen)
+        assert not list(Path(os.environ["OCTAVO_MODELS"]).rglob("*.gguf"))
+
+
+def test_a_remote_set_is_seen_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {}
+    for i in range(2):
+        name = shard_name("m", i + 1, 2)
+        keys = {"split.no": Typed("u16", i), "split.count": Typed("u16", 2)}
+        write_gguf(tmp_path / name, {**llama(64), **keys}, [(f"w{i}", (8,), "f32", bytes(32))])
+        files[name] = (tmp_path / name).read_bytes()
+    with Hub(files) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        found = inspected("hf:o/r", "--tensors")
+    assert found["files"] == 2
+    assert [row["name"] for row in found["tensors"]] == ["w0", "w1"]
+    assert found["bytes"] == sum(map(len, files.values()))
+
+
+@pytest.mark.parametrize(("fault", "code", "phrase"), [("html", 3, "web page"), ("404", 5, "404")])
+def test_remote_faults_have_their_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, code: int, phrase: str
+) -> None:
+    with Hub({"m.gguf": big_vocabulary(tmp_path / "x.gguf")}, [fault]) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        done = octavo("inspect", "hf:o/r")
+    assert done.exit_code == code
+    assert phrase in done.stderr
+
+
+def test_a_damaged_remote_file_is_not_fetched_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = bytearray(big_vocabulary(tmp_path / "x.gguf"))
+    body[8:16] = struct.pack("<Q", 2**60)
+    with Hub({"m.gguf": bytes(body)}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        done = octavo("inspect", "hf:o/r")
+        assert len(hub.seen) <= 3
+    assert done.exit_code == 3
+    assert "tensors" in done.stderr

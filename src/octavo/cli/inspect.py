@@ -1,6 +1,7 @@
 """Show what is in a model file, without loading it.
 
-Architecture, size, tensor types, tokenizer, chat template and the memory that it needs here.
+Architecture, size, tensor types, tokenizer, chat template and the memory that it needs here. A
+model that is not on this computer is looked at where it is; only its header is fetched.
 """
 
 from __future__ import annotations
@@ -28,11 +29,7 @@ def main(
     json_output: Json = False,
 ) -> None:
     """The command."""
-    from octavo.gguf.reader import open_gguf
-    from octavo.hub.local import find_local
-    from octavo.settings import Settings
-
-    with open_gguf(find_local(model, Settings.from_environment())) as file:
+    with _opened(model) as file:
         found = describe(file)
         if tensors:
             found["tensors"] = tensor_rows(file)
@@ -40,6 +37,20 @@ def main(
         screen.emit(found)
     else:
         typer.echo("\n".join(_lines(found)))
+
+
+def _opened(model: str) -> GGUFFile:
+    from octavo.gguf.reader import open_gguf
+    from octavo.hub.local import find_kept
+    from octavo.settings import Settings
+
+    settings = Settings.from_environment()
+    kept = find_kept(model, settings)
+    if kept is not None:
+        return open_gguf(kept)
+    from octavo.hub.header import open_remote
+
+    return open_remote(model, settings)
 
 
 def describe(file: GGUFFile) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Header:
     version: int
     entries: dict[str, Typed]
     tensors: list[TensorInfo]
-    data_start: int
+    n_bytes: int  # of the whole file
 
 
 def read_header(data: FileData, n_bytes: int, name: str, shard: int = 0) -> Header:
@@ -108,7 +108,7 @@ class _Parser:
         alignment = self.alignment(entries.get("general.alignment"))
         rows = [self.tensor_row() for _ in range(n_tensors)]
         data_start = self.position + -self.position % alignment
-        return Header(version, entries, self.place(rows, data_start, alignment), data_start)
+        return Header(version, entries, self.place(rows, data_start, alignment), self.n_bytes)
 
     # Small pieces
 

@@ -25,13 +25,15 @@ class GGUFFile:
     """An open model. Read-only; may be used by several threads.
 
     `path` is the first file; `shards` all of them; `metadata` that of the first; `tensors` those
-    of all, in file order.
+    of all, in file order; `n_bytes` the size of all files together. Without `maps` only the
+    header is here.
     """
 
     def __init__(self, shards: list[Path], maps: list[mmap.mmap], headers: list[Header]) -> None:
         self.path = shards[0]
         self.shards = tuple(shards)
         self.version = headers[0].version
+        self.n_bytes = sum(header.n_bytes for header in headers)
         self.metadata = Metadata(headers[0].entries)
         self.tensors: dict[str, TensorInfo] = {}
         self._maps = maps
@@ -43,11 +45,6 @@ class GGUFFile:
                         "The parts are from different files. Fetch the whole set again.",
                     )
                 self.tensors[tensor.name] = tensor
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all files together."""
-        return sum(len(each) for each in self._maps)
 
     def data(self, name: str) -> np.ndarray:
         """The bytes of a tensor, (n_bytes,) uint8, a read-only view of the mapped file.
@@ -61,6 +58,8 @@ class GGUFFile:
                 f"{self.path.name} has no tensor {name!r}",
                 "The file is incomplete or of another architecture than it says.",
             )
+        if not self._maps:
+            raise FileFormatError(f"Only the header of {self.path.name} is here, not its tensors")
         return np.frombuffer(self._maps[tensor.shard], np.uint8, tensor.n_bytes, tensor.offset)
 
     def close(self) -> None:

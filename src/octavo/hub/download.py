@@ -20,6 +20,7 @@ from octavo.errors import DownloadError, FileFormatError, UnsupportedError
 from octavo.gguf.reader import check_file
 from octavo.gguf.sniff import SNIFF_BYTES, check_start
 from octavo.hub.client import Client, HttpError
+from octavo.hub.lock import exclusive
 from octavo.hub.remote import RemoteFile, safe_path
 
 # (file, bytes so far, bytes in all or None). Called from several threads, about once a megabyte.
@@ -41,16 +42,29 @@ def download(
         DownloadError: not enough room, a source failed for good, or sent wrong bytes. What
             arrived so far is kept for the next try unless it is known to be wrong.
     """
-    stop = threading.Event()
     targets = [folder / safe_path(file.path) for file in files]
-    parts = [
-        _Part(file, target, client, progress or _ignore, stop)
-        for file, target in zip(files, targets, strict=True)
-        if not target.is_file()
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    check_room(folder, sum(part.missing_bytes() for part in parts))
-    with ThreadPoolExecutor(client.workers) as pool:
+    with exclusive(folder):
+        stop = threading.Event()
+        parts = [
+            _Part(file, target, client, progress or _ignore, stop)
+            for file, target in zip(files, targets, strict=True)
+            if not is_whole(target, file.n_bytes)
+        ]
+        check_room(folder, sum(part.missing_bytes() for part in parts))
+        _fetch_all(parts, client.workers, stop)
+        for part in parts:
+            part.finish()
+    return targets
+
+
+def is_whole(path: Path, n_bytes: int | None) -> bool:
+    """Whether the file is here, and of the size that it must have if that is known."""
+    return path.is_file() and n_bytes in (None, path.stat().st_size)
+
+
+def _fetch_all(parts: Sequence[_Part], workers: int, stop: threading.Event) -> None:
+    """Several at a time; when one fails, the others stop too."""
+    with ThreadPoolExecutor(workers) as pool:
         jobs = [pool.submit(part.fetch) for part in parts]
         try:
             done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
@@ -58,9 +72,6 @@ def download(
             stop.set()
         for job in done:
             job.result()
-    for part in parts:
-        part.finish()
-    return targets
 
 
 def check_room(folder: Path, n_bytes: int) -> None:

