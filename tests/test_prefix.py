@@ -232,6 +232,15 @@ def test_fifty_turns_stay_within_three_snapshots() -> None:
     assert cache.slots.n_free == 4 + 3 - len(cache.snapshot_slots)
 
 
+def test_a_snapshot_that_forks_share_goes_as_one() -> None:
+    cache, store = hybrid(n_snapshots=4)
+    ask(store, ids(range(11)), marks=(5, 10))
+    timeline = store.find(ids(range(50))).timeline
+    run(store, timeline, ids(range(40)), marks=(30, 40))
+    assert timeline.snapshots.keys() == {5, 10, 30, 40}  # 11 was the least useful
+    assert len(cache.snapshot_slots) == 4
+
+
 def test_one_conversation_does_not_crowd_out_another() -> None:
     _, store = hybrid(n_snapshots=4)
     ask(store, ids(range(1000, 1020)), marks=(10,))

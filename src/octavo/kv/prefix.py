@@ -164,9 +164,9 @@ class PrefixStore:
         if n_only_kept < n:
             return False
         wanted = pool.n_free + n
-        while pool.n_free < wanted:
-            self._evict_oldest()
-        return True
+        while pool.n_free < wanted and self._evict_oldest():
+            pass
+        return pool.n_free >= wanted
 
     def _evict_oldest(self) -> bool:
         if not self._kept:
