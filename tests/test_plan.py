@@ -316,7 +316,7 @@ def test_the_cache_takes_what_was_planned(
 def test_this_machine() -> None:
     here = hardware.probe()
     assert 0 < here.available_bytes <= here.memory_bytes
-    assert here.n_cores >= 1
+    assert here.n_threads >= 1
 
 
 def test_a_container_has_what_its_limit_says(
@@ -335,9 +335,11 @@ def test_a_container_has_what_its_limit_says(
 def test_cores_that_are_not_allowed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware.psutil, "cpu_count", lambda logical: 64)
     monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
-    assert hardware.probe().n_cores == 3
+    assert hardware.probe().n_threads == 3
     monkeypatch.setattr(hardware.psutil, "cpu_count", lambda logical: None)
-    assert hardware.probe().n_cores == 3
+    assert hardware.probe().n_threads == 3
+    monkeypatch.setenv("OCTAVO_THREADS", "5")
+    assert hardware.probe().n_threads == 5
 
 
 def test_sizes_for_people() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from octavo.settings import Settings
+
 # Where Linux states the memory limit of a container; "max": there is none.
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -19,7 +21,7 @@ class Hardware:
 
     memory_bytes: int
     available_bytes: int  # what programs can still get, file caches included
-    n_cores: int  # physical
+    n_threads: int  # worker threads: physical cores, or what OCTAVO_THREADS says
     isa: str  # level in force, as `Settings.isa` names them; "": no native kernels
     has_huge_pages: bool  # anonymous memory comes in huge pages where asked for
 
@@ -34,7 +36,7 @@ def probe() -> Hardware:
     return Hardware(
         memory_bytes=total,
         available_bytes=available,
-        n_cores=_physical_cores(),
+        n_threads=Settings.from_environment().threads or _physical_cores(),
         isa=_isa(),
         has_huge_pages=sys.platform == "linux",
     )

@@ -192,7 +192,7 @@ def _plan(case: _Case, weights: Place, context: int, sequences: int) -> Plan:
         available_bytes=hardware.available_bytes,
         reserve_bytes=max(_RESERVE_BYTES, int(_RESERVE_SHARE * hardware.memory_bytes)),
         read_bytes_per_token=memory.read_bytes_per_token(tensors, config),
-        threads=_or(wishes.threads, hardware.n_cores),
+        threads=_or(wishes.threads, hardware.n_threads),
         isa=hardware.isa,
         slow_formats=case.slow_formats,
     )
