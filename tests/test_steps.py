@@ -56,7 +56,7 @@ def test_replayed_steps_equal_fresh_ones(n: int) -> None:
         assert got.logits.argmax(axis=1).tolist() == [i + 1 for i in piece[0].ids]
         assert got.hidden[:, 0].tolist() == list(piece[0].ids)
         assert model.log[-1] == (list(piece[0].ids), list(piece[0].ids))
-        assert steps.is_recorded(piece)
+        assert not steps.will_record(piece)
         fresh: Array = Steps(model, cache).run(piece).logits
         np.testing.assert_array_equal(got.logits, fresh)
 
@@ -69,13 +69,13 @@ def test_recorded_steps_are_bounded() -> None:
         return [Piece(timeline, 10, [1] * n, n)]
 
     steps.run(piece(MAX_STEP_TOKENS + 1), record=True)
-    assert not steps.is_recorded(piece(MAX_STEP_TOKENS + 1))
+    assert not steps.will_record(piece(MAX_STEP_TOKENS + 1))
     steps.run(piece(2))
-    assert not steps.is_recorded(piece(2))
+    assert steps.will_record(piece(2))
     for n in range(1, 20):
         steps.run(piece(n), record=True)
         steps.run(piece(1), record=True)
-    kept = [n for n in range(1, 20) if steps.is_recorded(piece(n))]
+    kept = [n for n in range(1, 20) if not steps.will_record(piece(n))]
     assert sum(kept) <= MAX_RECORDED_TOKENS
     assert kept[0] == 1
     assert kept[-1] == 19

@@ -250,7 +250,10 @@ class Engine:
 
     def _open(self, job: Sequence) -> Timeline:
         """A timeline with room for the whole prompt, so that started prompts can finish."""
-        if self._prefixes is None or job.states is not None:
+        if job.states is not None:  # every token's state is wanted, so nothing is reused
+            job.states.clear()
+            timeline = self._cache.open()
+        elif self._prefixes is None:
             timeline = self._cache.open()
         else:
             timeline = self._prefixes.find(np.array(job.ids, np.int32)).timeline

@@ -58,9 +58,10 @@ class Steps:
         self._n_pages = pages_of(cache.context)
         self._recorded: dict[tuple[object, ...], Recorded] = {}  # least recently used first
 
-    def is_recorded(self, pieces: Sequence[Piece]) -> bool:
-        """Whether `run` will replay: its time then says something about the next ones."""
-        return _shape("trunk", pieces) in self._recorded
+    def will_record(self, pieces: Sequence[Piece]) -> bool:
+        """Whether `run` would record this step, as the first of its shape."""
+        n_tokens = sum(len(p.ids) for p in pieces)
+        return n_tokens <= MAX_STEP_TOKENS and _shape("trunk", pieces) not in self._recorded
 
     def run(self, pieces: Sequence[Piece], record: bool = False) -> Output:
         """The trunk. Timelines must have reserved the room; they are not advanced."""
