@@ -33,10 +33,15 @@ constexpr int zero_of() {
 
 // Signed weights become unsigned by 128 more where the dot instruction takes all of 0..255.
 template <class Q>
-constexpr bool kLifted = Q::kSigned && kFullUnsigned;
+constexpr bool kFlipped = Q::kSigned && kFullUnsigned;
+
+// By how much the bytes that are multiplied lie above the whole numbers they stand for. The sums
+// start below zero for it, which costs nothing and loses nothing; offsets in float would.
+template <class Q>
+constexpr int kLift = kFlipped<Q> ? 128 : zero_of<Q>();
 
 template <class Q>
-constexpr bool kHasOffset = Q::kOffset || kLifted<Q>;
+constexpr bool kHasOffset = Q::kOffset && zero_of<Q>() == 0;
 
 template <class Q>
 OCTAVO_INLINE B group_values(const uint8_t* span, int group) {
@@ -83,15 +88,12 @@ struct Tile {
             read_scales<Q>(span[r], n_groups, w_scale, w_offset);
             for (int i = 0; i < kScales; i += 8) {
                 const F8 s = load8(w_scale + i);
-                F8 offset = zero8();
-                if constexpr (Q::kOffset) offset = load8(w_offset + i);
-                if constexpr (kLifted<Q>) offset = mul(s, splat8(-128.0f));
                 for (int t = 0; t < kTokens; ++t) {
                     const F8 x = Q::kScaleGroup == kGroup ? load8(x_scale[t] + i)
                                                           : load_4_twice(x_scale[t] + i / 2);
                     store(scale[r][t] + i, mul(s, x));
                     if constexpr (kHasOffset<Q>)
-                        sums[r][t] = fma(offset, load8(x_sum[t] + i), sums[r][t]);
+                        sums[r][t] = fma(load8(w_offset + i), load8(x_sum[t] + i), sums[r][t]);
                 }
             }
         }
@@ -99,13 +101,19 @@ struct Tile {
 
     OCTAVO_INLINE void add_group(int group) {
         B x[kTokens];
-        for (int t = 0; t < kTokens; ++t) x[t] = load_bytes(q[t] + group * kGroup);
+        I start[kTokens];
+        for (int t = 0; t < kTokens; ++t) {
+            x[t] = load_bytes(q[t] + group * kGroup);
+            start[t] = zero_integers();
+            if constexpr (kLift<Q> != 0)
+                start[t] = sub(start[t], dot_unsigned(start[t], splat_byte(kLift<Q>), x[t]));
+        }
         for (int r = 0; r < kRows; ++r) {
             B w = group_values<Q>(span[r], group);
-            if constexpr (kLifted<Q>) w = bits_xor(w, splat_byte(0x80));
+            if constexpr (kFlipped<Q>) w = bits_xor(w, splat_byte(0x80));
             for (int t = 0; t < kTokens; ++t) {
-                const I dot = Q::kSigned && !kLifted<Q> ? dot_signed(zero_integers(), w, x[t])
-                                                        : dot_unsigned(zero_integers(), w, x[t]);
+                const I dot = Q::kSigned && !kFlipped<Q> ? dot_signed(start[t], w, x[t])
+                                                         : dot_unsigned(start[t], w, x[t]);
                 const F8 s = Q::kScaleGroup == kGroup ? splat8(scale[r][t][group])
                                                       : splat_pair(scale[r][t] + 2 * group);
                 sums[r][t] = fma(to_float(dot), s, sums[r][t]);
@@ -209,8 +217,8 @@ constexpr FormatKernels format_kernels(const char* name) {
             name,          1, Q::kBytes, true, 0, false, nullptr, dot_floats<Q>, unpack_floats<Q>,
             pack_floats<Q>};
     else
-        return {name,       Q::kBlock, Q::kBytes, false,     Q::kScaleGroup,
-                kPanelOffset<Q>, dot<Q>,    nullptr,   unpack<Q>, pack_panel<Q>};
+        return {name,   Q::kBlock, Q::kBytes, false,        Q::kScaleGroup, kPanelOffset<Q>,
+                dot<Q>, nullptr,   unpack<Q>, pack_panel<Q>};
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -47,6 +47,27 @@ OCTAVO_INLINE T read(const void* p) {
     return value;
 }
 
+// The 8 halves of 4 bytes, low half first, as 8 bytes.
+OCTAVO_INLINE uint64_t spread_nibbles(uint32_t bits) {
+    uint64_t x = bits;
+    x = (x | x << 16) & 0x0000FFFF0000FFFFu;
+    x = (x | x << 8) & 0x00FF00FF00FF00FFu;
+    return (x | x << 4) & 0x0F0F0F0F0F0F0F0Fu;
+}
+
+// 8 numbers of 2 bits, lowest first, as 8 bytes.
+OCTAVO_INLINE uint64_t spread_pairs(uint16_t bits) {
+    uint64_t x = bits;
+    x = (x | x << 24) & 0x000000FF000000FFu;
+    x = (x | x << 12) & 0x000F000F000F000Fu;
+    return (x | x << 6) & 0x0303030303030303u;
+}
+
+// a, negated where `mask` is 0xFF.
+OCTAVO_INLINE B negate(B mask, B a) {
+    return sub(bits_xor(a, mask), mask);
+}
+
 // Exponentials: relative error about 1e-7; 0 below about -87, infinity above 88.7, NaN for NaN.
 OCTAVO_INLINE F exp(F x) {
     const F clamped = min(splat(89.0f), max(splat(-104.0f), x));

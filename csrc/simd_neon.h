@@ -243,6 +243,21 @@ OCTAVO_INLINE B equal(B a, B b) {
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {vbslq_u8(mask.low, a.low, b.low), vbslq_u8(mask.high, a.high, b.high)};
 }
+OCTAVO_INLINE uint8x16_t mask_of_16_bits(uint32_t bits) {
+    const uint8x8_t bit = vcreate_u8(0x8040201008040201u);
+    return vtstq_u8(vcombine_u8(vdup_n_u8(static_cast<uint8_t>(bits)),
+                                vdup_n_u8(static_cast<uint8_t>(bits >> 8))),
+                    vcombine_u8(bit, bit));
+}
+// 0xFF where bit i is set, for byte i.
+OCTAVO_INLINE B mask_of_bits(uint32_t bits) {
+    return {mask_of_16_bits(bits), mask_of_16_bits(bits >> 16)};
+}
+// 0xFF where a >= bound.
+OCTAVO_INLINE B at_least(B a, uint8_t bound) {
+    const uint8x16_t bounds = vdupq_n_u8(bound);
+    return {vcgeq_u8(a.low, bounds), vcgeq_u8(a.high, bounds)};
+}
 // Each byte moved down by `shift` bits (up, if that is negative), as far as `mask` keeps it; the
 // mask must drop the bits that come from a neighbour. |shift| < 8.
 OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
@@ -253,6 +268,12 @@ OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
 OCTAVO_INLINE B load_nibbles(const void* p) {
     const uint8x16_t bytes = vld1q_u8(static_cast<const uint8_t*>(p));
     return {vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8(bytes, 4)};
+}
+// The same, 8 bytes at a time.
+OCTAVO_INLINE B load_nibbles_by_8(const void* p) {
+    const B n = load_nibbles(p);
+    return {vcombine_u8(vget_low_u8(n.low), vget_low_u8(n.high)),
+            vcombine_u8(vget_high_u8(n.low), vget_high_u8(n.high))};
 }
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
 OCTAVO_INLINE B lookup(B table, B index) {
@@ -268,6 +289,9 @@ OCTAVO_INLINE I zero_integers() {
 }
 OCTAVO_INLINE I add(I a, I b) {
     return {vaddq_s32(a.low, b.low), vaddq_s32(a.high, b.high)};
+}
+OCTAVO_INLINE I sub(I a, I b) {
+    return {vsubq_s32(a.low, b.low), vsubq_s32(a.high, b.high)};
 }
 OCTAVO_INLINE F8 to_float(I a) {
     return {{vcvtq_f32_s32(a.low)}, {vcvtq_f32_s32(a.high)}};

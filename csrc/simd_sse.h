@@ -254,6 +254,21 @@ OCTAVO_INLINE B equal(B a, B b) {
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {_mm_blendv_epi8(b.low, a.low, mask.low), _mm_blendv_epi8(b.high, a.high, mask.high)};
 }
+OCTAVO_INLINE __m128i mask_of_16_bits(uint32_t bits) {
+    const __m128i bytes = _mm_shuffle_epi8(_mm_cvtsi32_si128(static_cast<int>(bits)),
+                                           _mm_set_epi64x(0x0101010101010101, 0));
+    const __m128i bit = _mm_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+    return _mm_cmpeq_epi8(_mm_and_si128(bytes, bit), bit);
+}
+// 0xFF where bit i is set, for byte i.
+OCTAVO_INLINE B mask_of_bits(uint32_t bits) {
+    return {mask_of_16_bits(bits), mask_of_16_bits(bits >> 16)};
+}
+// 0xFF where a >= bound.
+OCTAVO_INLINE B at_least(B a, uint8_t bound) {
+    const B bounds = splat_byte(bound);
+    return equal({_mm_max_epu8(a.low, bounds.low), _mm_max_epu8(a.high, bounds.high)}, a);
+}
 // Each byte moved down by `shift` bits (up, if that is negative), as far as `mask` keeps it; the
 // mask must drop the bits that come from a neighbour. |shift| < 8.
 OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
@@ -265,6 +280,11 @@ OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
 OCTAVO_INLINE B load_nibbles(const void* p) {
     const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
     return bits_and({bytes, _mm_srli_epi16(bytes, 4)}, splat_byte(15));
+}
+// The same, 8 bytes at a time.
+OCTAVO_INLINE B load_nibbles_by_8(const void* p) {
+    const B n = load_nibbles(p);
+    return {_mm_unpacklo_epi64(n.low, n.high), _mm_unpackhi_epi64(n.low, n.high)};
 }
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
 OCTAVO_INLINE B lookup(B table, B index) {
@@ -280,6 +300,9 @@ OCTAVO_INLINE I zero_integers() {
 }
 OCTAVO_INLINE I add(I a, I b) {
     return {_mm_add_epi32(a.low, b.low), _mm_add_epi32(a.high, b.high)};
+}
+OCTAVO_INLINE I sub(I a, I b) {
+    return {_mm_sub_epi32(a.low, b.low), _mm_sub_epi32(a.high, b.high)};
 }
 OCTAVO_INLINE F8 to_float(I a) {
     return {{_mm_cvtepi32_ps(a.low)}, {_mm_cvtepi32_ps(a.high)}};

@@ -132,6 +132,13 @@ OCTAVO_INLINE B load_nibbles(const void* p) {
     const __m256i shifted = _mm256_srlv_epi64(load_16_twice(p).v, _mm256_setr_epi64x(0, 0, 4, 4));
     return {_mm256_and_si256(shifted, _mm256_set1_epi8(15))};
 }
+// The same, 8 bytes at a time.
+OCTAVO_INLINE B load_nibbles_by_8(const void* p) {
+    const __m256i bytes = _mm256_permute4x64_epi64(
+        _mm256_castsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p))), 0x50);
+    return {_mm256_and_si256(_mm256_srlv_epi64(bytes, _mm256_setr_epi64x(0, 4, 0, 4)),
+                             _mm256_set1_epi8(15))};
+}
 OCTAVO_INLINE void store(void* p, B a) {
     _mm256_storeu_si256(static_cast<__m256i*>(p), a.v);
 }
@@ -160,6 +167,22 @@ OCTAVO_INLINE B equal(B a, B b) {
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {_mm256_blendv_epi8(b.v, a.v, mask.v)};
 }
+// 0xFF where bit i is set, for byte i.
+OCTAVO_INLINE B mask_of_bits(uint32_t bits) {
+#if defined(OCTAVO_LEVEL_avx512)
+    return {_mm256_movm_epi8(bits)};
+#else
+    const __m256i bytes = _mm256_shuffle_epi8(
+        _mm256_set1_epi32(static_cast<int>(bits)),
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+    return {_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)};
+#endif
+}
+// 0xFF where a >= bound.
+OCTAVO_INLINE B at_least(B a, uint8_t bound) {
+    return {_mm256_cmpeq_epi8(_mm256_max_epu8(a.v, splat_byte(bound).v), a.v)};
+}
 // Each byte moved down by `shift` bits (up, if that is negative), as far as `mask` keeps it; the
 // mask must drop the bits that come from a neighbour. |shift| < 8.
 OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
@@ -181,6 +204,9 @@ OCTAVO_INLINE I zero_integers() {
 }
 OCTAVO_INLINE I add(I a, I b) {
     return {_mm256_add_epi32(a.v, b.v)};
+}
+OCTAVO_INLINE I sub(I a, I b) {
+    return {_mm256_sub_epi32(a.v, b.v)};
 }
 OCTAVO_INLINE F8 to_float(I a) {
     return {_mm256_cvtepi32_ps(a.v)};

@@ -1,0 +1,25 @@
+// iq4_xs: half-precision d, 2 bytes of the high two bits of 8 s, 4 of their low four, 128 of q: 16
+// for each group, as in q4_0. w = d * (s - 32) * table[q], the table of iq4_nl.
+#pragma once
+
+#include "quants/iq4_nl.h"
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+struct iq4_xs {
+    static constexpr int kBlock = 256, kBytes = 136, kScaleGroup = 32;
+    static constexpr bool kSigned = true, kOffset = false;
+
+    OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float*) {
+        const uint64_t high = spread_pairs(read<uint16_t>(block + 2));
+        const uint64_t s = spread_nibbles(read<uint32_t>(block + 4)) | high << 4;
+        const F8 level = sub(floats_of_bytes(s), splat8(32.0f));
+        store(scale, mul(splat8(load_half_at(block)), level));
+    }
+    OCTAVO_INLINE static B values(const uint8_t* block, int group) {
+        return lookup(load_16_twice(kIq4Table), load_nibbles(block + 8 + group * 16));
+    }
+};
+
+}  // namespace octavo::OCTAVO_LEVEL

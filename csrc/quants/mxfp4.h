@@ -1,0 +1,26 @@
+// mxfp4: an exponent byte e, then 16 bytes as in q4_0. w = 2^(e - 128) * (table[q] - 12), where the
+// table holds 4-bit floats, doubled.
+#pragma once
+
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+constexpr uint8_t kFp4Table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+struct mxfp4 {
+    static constexpr int kBlock = 32, kBytes = 17, kScaleGroup = 32, kZero = 12;
+    static constexpr bool kSigned = false, kOffset = true;
+
+    OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
+        // The exponent field is e - 1; where that is below 1 the number is subnormal.
+        const uint32_t e = block[0];
+        scale[0] = bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+        offset[0] = -kZero * scale[0];
+    }
+    OCTAVO_INLINE static B values(const uint8_t* block, int) {
+        return lookup(load_16_twice(kFp4Table), load_nibbles(block + 1));
+    }
+};
+
+}  // namespace octavo::OCTAVO_LEVEL

@@ -1,0 +1,33 @@
+// q3_k: 32 bytes of third bits (bit g for group g), 64 of the lower two as in q2_k, 12 of s,
+// half-precision d. Of the 16 s the low four bits come first (8 bytes: low halves 0..7, high halves
+// 8..15), then the high two (4 bytes of four). w = d * (s - 32) * (q - 4).
+#pragma once
+
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+struct q3_k {
+    static constexpr int kBlock = 256, kBytes = 110, kScaleGroup = 16, kZero = 4;
+    static constexpr bool kSigned = false, kOffset = true;
+
+    OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
+        const auto low = read<uint64_t>(block + 96);
+        const uint64_t high = read<uint32_t>(block + 104);
+        const F8 d = splat8(load_half_at(block + 108));
+        for (int i = 0; i < 2; ++i) {
+            const uint64_t pairs = high >> 4 * i;
+            const uint64_t top = (pairs & 0x03030303) | (pairs >> 2 & 0x03030303) << 32;
+            const uint64_t s = (low >> 4 * i & 0x0F0F0F0F0F0F0F0F) | top << 4;
+            const F8 level = mul(d, sub(floats_of_bytes(s), splat8(32.0f)));
+            store(scale + 8 * i, level);
+            store(offset + 8 * i, mul(level, splat8(-kZero)));
+        }
+    }
+    OCTAVO_INLINE static B values(const uint8_t* block, int group) {
+        const B low = field(load_bytes(block + 32 + group / 4 * 32), group % 4 * 2, 3);
+        return bits_or(low, field(load_bytes(block), group - 2, 4));
+    }
+};
+
+}  // namespace octavo::OCTAVO_LEVEL

@@ -1,0 +1,22 @@
+// tq2_0: 64 bytes of q as in q2_k, half-precision d. w = d * (q - 1).
+#pragma once
+
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+struct tq2_0 {
+    static constexpr int kBlock = 256, kBytes = 66, kScaleGroup = 32, kZero = 1;
+    static constexpr bool kSigned = false, kOffset = true;
+
+    OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
+        const F8 d = splat8(load_half_at(block + 64));
+        store(scale, d);
+        store(offset, mul(d, splat8(-kZero)));
+    }
+    OCTAVO_INLINE static B values(const uint8_t* block, int group) {
+        return field(load_bytes(block + group / 4 * 32), group % 4 * 2, 3);
+    }
+};
+
+}  // namespace octavo::OCTAVO_LEVEL
