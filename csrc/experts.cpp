@@ -12,60 +12,12 @@
 #include "level.h"
 #include "linear.h"
 #include "matmul.h"
+#include "pairs.h"
 #include "program.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
 namespace {
-
-// Some 32 KB of weights a chunk where they are read at memory speed.
-constexpr size_t kDotChunkBytes = 32768;
-// Tiles of tokens a chunk where they are multiplied with panels.
-constexpr int kChunkTiles = 64;
-
-// An expert with its pairs: sorted positions first .. first + n - 1.
-struct Group {
-    int expert;
-    int first;
-    int n;
-    int first_tile;   // of the tiles that its pairs fill
-    int first_chunk;  // of the operation that is being cut into chunks
-};
-
-// The pairs of a step, sorted by expert. Filled anew in every run, by the first operation.
-struct Pairs {
-    const int32_t* ids;  // (T, k); nullptr: every token uses expert 0
-    int n_tokens;
-    int n_used;
-    int n_experts;
-    Group* groups;      // those experts that have pairs
-    int32_t* token_of;  // sorted position -> token
-    int32_t* position;  // (T, k) -> sorted position
-    int n_groups;
-    int n_tiles;
-
-    int count() const { return n_tokens * n_used; }
-    int most_tiles() const { return count() / kTileTokens + n_experts; }
-
-    void sort() {
-        // Groups are indexed by expert first; those without pairs are dropped at the end.
-        for (int e = 0; e < n_experts; ++e) groups[e] = {e, 0, 0, 0, 0};
-        for (int i = 0; i < count(); ++i) ++groups[ids ? ids[i] : 0].n;
-        for (int e = 1; e < n_experts; ++e) groups[e].first = groups[e - 1].first + groups[e - 1].n;
-        for (int e = 0; e < n_experts; ++e) groups[e].first_chunk = groups[e].first;
-        for (int i = 0; i < count(); ++i) {
-            position[i] = groups[ids ? ids[i] : 0].first_chunk++;
-            token_of[position[i]] = i / n_used;
-        }
-        n_groups = n_tiles = 0;
-        for (int e = 0; e < n_experts; ++e) {
-            if (groups[e].n == 0) continue;
-            groups[n_groups] = groups[e];
-            groups[n_groups++].first_tile = n_tiles;
-            n_tiles += (groups[e].n + kTileTokens - 1) / kTileTokens;
-        }
-    }
-};
 
 class Sort final : public Op {
   public:
@@ -180,49 +132,6 @@ void multiply(const ExpertRows& w, const Factor& x, const Group& group, int from
             m.format->dot(rows, 0, rows.n_rows, x.quant, row, row + n, y, stride);
     }
 }
-
-// Chunks over (group, block of its pairs, block of weight rows).
-class GroupChunks {
-  public:
-    void cut(Pairs& pairs, bool tiled, int n_rows, size_t row_bytes) {
-        pairs_ = &pairs;
-        const int few = static_cast<int>(kDotChunkBytes / row_bytes) & ~7;
-        block_rows_ = tiled ? kTileRows : few < 8 ? 8 : few;
-        block_pairs_ = tiled ? kChunkTiles * kTileTokens : pairs.count();
-        n_row_blocks_ = (n_rows + block_rows_ - 1) / block_rows_;
-        n_chunks_ = 0;
-        for (int i = 0; i < pairs.n_groups; ++i) {
-            pairs.groups[i].first_chunk = n_chunks_;
-            n_chunks_ += (pairs.groups[i].n + block_pairs_ - 1) / block_pairs_ * n_row_blocks_;
-        }
-    }
-
-    int count() const { return n_chunks_; }
-
-    struct Place {
-        const Group* group;
-        int from, to;  // pairs of the group
-        int row0, row1;
-    };
-
-    Place at(int chunk) const {
-        int low = 0, high = pairs_->n_groups;
-        while (high - low > 1) {
-            const int middle = (low + high) / 2;
-            (pairs_->groups[middle].first_chunk <= chunk ? low : high) = middle;
-        }
-        const Group& group = pairs_->groups[low];
-        const int inside = chunk - group.first_chunk;
-        const int from = inside / n_row_blocks_ * block_pairs_;
-        const int row0 = inside % n_row_blocks_ * block_rows_;
-        return {&group, from, from + block_pairs_ < group.n ? from + block_pairs_ : group.n, row0,
-                row0 + block_rows_};
-    }
-
-  private:
-    const Pairs* pairs_ = nullptr;
-    int block_rows_ = 1, block_pairs_ = 1, n_row_blocks_ = 1, n_chunks_ = 0;
-};
 
 F gelu(F x) {
     // x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), which is the tanh form.
