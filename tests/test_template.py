@@ -139,6 +139,7 @@ HOSTILE = {
     "bytes": "{{ (5).to_bytes(10**9)|length }}",
     "filler": "{{ lipsum(n=10**6)|length }}",
     "no Jinja": "{% if %}",
+    "nested loops": "{% for i in [1] %}" * 30 + "{% endfor %}" * 30,
     "deep": "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
 }
 

@@ -269,16 +269,16 @@ def _scored() -> tuple[Tokenizer, dict[str, float], dict[str, int]]:
     )
 
 
-@pytest.mark.parametrize("short_chars", [0, 1000])  # cut into words first, or not
+@pytest.mark.parametrize("prepare_chars", [0, 10**9])  # cut into words first, or not
 @given(text=st.one_of(texts, _sentences, st.text("ew ▁", max_size=30)))
-def test_scored_ids_follow_the_rule(text: str, short_chars: int) -> None:
+def test_scored_ids_follow_the_rule(text: str, prepare_chars: int) -> None:
     tokenizer, scores, ids = _scored()
     expected: list[int] = []
     for piece in _best_first(list(text.replace(" ", "▁")), scores):
         known = [ids[piece]] if piece in scores else [ids[f"<0x{b:02X}>"] for b in piece.encode()]
         expected += known
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spm, "_SHORT_CHARS", short_chars)
+        patch.setattr(spm, "PREPARE_CHARS", prepare_chars)
         assert tokenizer.encode(text) == expected
     assert tokenizer.decode(expected) == text.replace("▁", " ")
 

@@ -13,7 +13,7 @@ from octavo.text.vocabulary import NORMAL, USER_DEFINED, Vocabulary
 from octavo.text.words import WordCache
 
 SPACE = "▁"
-_SHORT_CHARS = 1000
+PREPARE_CHARS = 4000
 
 
 class PieceEncoder:
@@ -33,14 +33,16 @@ class PieceEncoder:
         self._bytes = [self._ids.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
         self._unknown = vocabulary.named.get("unknown", -1)
         self._vocabulary = vocabulary
+        self._seen_chars = 0
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, valid UTF-8 throughout. Spaces are ▁ in the vocabulary."""
         text = text.replace(" ", SPACE)
-        # The pattern takes longer to make than a short text to encode.
-        is_short = len(text) < _SHORT_CHARS
-        return self._words.encode([text] if is_short else self._word.findall(text))
+        self._seen_chars += len(text)
+        # The pattern takes longer to make than a few lines to encode; the ids are the same.
+        is_little = self._seen_chars < PREPARE_CHARS
+        return self._words.encode([text] if is_little else self._word.findall(text))
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []

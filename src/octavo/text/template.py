@@ -25,7 +25,7 @@ REASONING_TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
 # A prompt repeats what it was given once or twice; the rest is the template's own text.
 _OWN_CHARS = 1 << 20
 _CHARS_PER_CHAR = 8
-_MAX_SOURCE_CHARS = 1 << 19
+_MAX_SOURCE_CHARS = 1 << 18  # usual ones have 2 000 to 20 000
 
 # Unicode promises never to give these a meaning, so no text needs them.
 _MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
@@ -116,12 +116,12 @@ class Template:
             return run_template(self._compiled, given, limit)
         except RefusedError as refusal:
             raise TemplateError(
-                f"The chat template refuses these messages: {refusal} (line {_line(refusal)})",
+                f"The chat template refuses these messages: {refusal}{_place(refusal)}",
                 "Change the order or kind of the messages, or give another chat template.",
             ) from None
         except Exception as error:
             raise TemplateError(
-                f"The chat template failed in line {_line(error)}: {error}",
+                f"The chat template failed{_place(error)}: {error}",
                 "The template in the model file does not fit these messages or is broken.",
             ) from None
 
@@ -245,8 +245,11 @@ class Template:
                 f"The chat template is not valid in line {error.lineno}: {error.message}",
                 "The template in the model file is broken; give another one.",
             ) from None
-        except RecursionError:
-            raise TemplateError("The chat template is nested too deeply") from None
+        except Exception as error:  # what Python's compiler says of the code made of it
+            raise TemplateError(
+                f"The chat template cannot be compiled: {error}",
+                "It is nested too deeply or too large; give another one.",
+            ) from None
 
 
 def _strings(value: Any) -> list[str]:
@@ -276,11 +279,11 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _line(error: BaseException) -> int:
-    """The template's line in which an error happened; 0 if it is not known."""
+def _place(error: BaseException) -> str:
+    """The words " in line N" for the template's line of an error, or nothing."""
     line, frame = 0, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == "<template>":
             line = frame.tb_lineno
         frame = frame.tb_next
-    return line
+    return f" in line {line}" if line else ""

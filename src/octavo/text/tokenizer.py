@@ -44,7 +44,6 @@ class Tokenizer:
         #: A space is put before text, and the first one taken away when decoding.
         self.space_prefix = is_spm and metadata.get("tokenizer.ggml.add_space_prefix", bool, True)
         self.clean_spaces = rule is not None and rule.clean_spaces
-        self._pieces = _Pieces(self._vocabulary, is_spm)
 
     @classmethod
     def from_metadata(cls, metadata: Metadata) -> Tokenizer:
@@ -111,9 +110,17 @@ class Tokenizer:
         Raises:
             RequestError: no such id.
         """
-        if not 0 <= token < self.vocab_size:
-            self.token_text(token)
-        return self._pieces[token]
+        text = self.token_text(token)
+        kind = self._vocabulary.types[token]
+        if kind == UNUSED:
+            return b""
+        if kind == USER_DEFINED or token in self.control_ids:
+            return text.encode("utf-8", "surrogateescape")
+        if self._model == "gpt2":
+            return unspell(text)
+        if kind == BYTE and re.fullmatch("<0x[0-9A-F]{2}>", text):
+            return bytes([int(text[3:5], 16)])
+        return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
     def encode(
         self,
@@ -189,32 +196,6 @@ class Tokenizer:
     def _special_texts(self, ids: frozenset[int]) -> SpecialTexts:
         texts = self._vocabulary.texts
         return SpecialTexts({texts[token]: token for token in sorted(ids) if texts[token]})
-
-
-class _Pieces(dict[int, bytes]):
-    """Id -> bytes, computed when first asked for."""
-
-    def __init__(self, vocabulary: Vocabulary, is_spm: bool) -> None:
-        super().__init__()
-        self._vocabulary = vocabulary
-        self._is_spm = is_spm
-
-    def __missing__(self, token: int) -> bytes:
-        self[token] = piece = self._piece(token)
-        return piece
-
-    def _piece(self, token: int) -> bytes:
-        text = self._vocabulary.texts[token]
-        kind = self._vocabulary.types[token]
-        if kind == UNUSED:
-            return b""
-        if kind == USER_DEFINED or token in self._vocabulary.control_ids:
-            return text.encode("utf-8", "surrogateescape")
-        if not self._is_spm:
-            return unspell(text)
-        if kind == BYTE and re.fullmatch("<0x[0-9A-F]{2}>", text):
-            return bytes([int(text[3:5], 16)])
-        return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
 
 def _valid(text: str) -> str:
