@@ -10,7 +10,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -29,6 +29,7 @@ from octavo.kv.prefix import PrefixStore
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec
 from octavo.models import Model
 from octavo.models.pooling import vector
+from octavo.ops.backend import Backend
 from octavo.plan.hardware import probe
 from octavo.plan.plan import Plan
 from octavo.plan.planner import Wishes, make_plan
@@ -112,7 +113,7 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
     return Wishes(**given)
 
 
-def _backend(name: str) -> ModuleType:
+def _backend(name: str) -> Backend:
     if name not in ("cpu", "reference"):
         raise SettingError(f"There is no back end {name!r}", "Use cpu or reference.")
     return importlib.import_module(f"octavo.ops.{name}")
@@ -140,7 +141,7 @@ class Session:
         self,
         file: GGUFFile,
         plan: Plan,
-        backend: ModuleType,
+        backend: Backend,
         drafts: DraftRule,
         progress: Progress | None = None,
     ) -> None:

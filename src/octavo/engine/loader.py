@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import BinaryIO
 
 import numpy as np
@@ -30,6 +29,7 @@ from octavo.errors import FileFormatError, MemoryPlanError
 from octavo.gguf.header import TensorInfo
 from octavo.gguf.reader import GGUFFile, open_gguf
 from octavo.models.source import TensorFile
+from octavo.ops.backend import Backend
 from octavo.plan.memory import text
 from octavo.plan.plan import Plan
 
@@ -45,7 +45,7 @@ _SAMPLE_BYTES = 4096
 def load_model(
     source: str | Path | GGUFFile,
     plan: Plan,
-    backend: ModuleType,
+    backend: Backend,
     progress: Progress | None = None,
 ) -> models.Model:
     """The model of a file, its weights where the plan says.

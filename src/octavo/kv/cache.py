@@ -8,7 +8,6 @@ Recurrent layers share one numbering of slots. One thread (the engine's) uses al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from octavo.kv import formats
 from octavo.kv.layers import AttentionLayer, CacheLayer, RecurrentLayer
 from octavo.kv.pool import Pool
 from octavo.kv.state import PAGE_TOKENS, LayerSpec, RecurrentSpec
+from octavo.ops.backend import Backend
 
 NULL_PAGE = 0
 Ids = NDArray[np.int32]
@@ -45,7 +45,7 @@ class Cache:
         n_pages: int,
         n_slots: int,
         format: str,
-        backend: ModuleType,
+        backend: Backend,
         context: int | None = None,
     ) -> None:
         self.specs = tuple(specs)
@@ -292,7 +292,7 @@ class Timeline:
 
 
 def _layer(
-    spec: LayerSpec, n_pages: int, n_slots: int, format: str, backend: ModuleType
+    spec: LayerSpec, n_pages: int, n_slots: int, format: str, backend: Backend
 ) -> CacheLayer:
     if isinstance(spec, RecurrentSpec):
         return RecurrentLayer(

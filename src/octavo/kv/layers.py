@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kv.state import AttentionSpec, RecurrentSpec
+from octavo.ops.backend import Backend
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class AttentionLayer:
     spec: AttentionSpec
     format: str
     data: NDArray[np.uint8]
-    backend: ModuleType
+    backend: Backend
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class RecurrentLayer:
     spec: RecurrentSpec
     conv: NDArray[np.float32]  # (slots, kernel - 1, channels)
     state: NDArray[np.float32]  # (slots, value heads, key dim, value dim)
-    backend: ModuleType
+    backend: Backend
 
 
 CacheLayer = AttentionLayer | RecurrentLayer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Protocol
 
 import numpy as np
@@ -12,13 +11,14 @@ from numpy.typing import NDArray
 from octavo import quants
 from octavo.errors import FileFormatError
 from octavo.gguf.header import TensorInfo
+from octavo.ops.backend import Backend
 from octavo.ops.weight import Weight
 
 
 class WeightSource(Protocol):
     """Gives weights by their GGUF name. `backend` is where small tables of a model belong."""
 
-    backend: ModuleType
+    backend: Backend
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Weight:
         """The weight `name`, with its bias if there is one.
@@ -48,7 +48,7 @@ class FileWeights:
     A name asked for twice gives the same object, so that a tied head is not held twice.
     """
 
-    def __init__(self, file: TensorFile, backend: ModuleType) -> None:
+    def __init__(self, file: TensorFile, backend: Backend) -> None:
         self.backend = backend
         self._file = file
         self._made: dict[str, Weight] = {}

@@ -14,27 +14,35 @@ E experts, k experts a token, F expert width, R rows whose logits are wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Protocol, TypeVar, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeVar, overload
 
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
+from octavo.ops.backend import Array, Backend, Captured, Ids
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 
-Array = NDArray[np.float32]
-Ids = NDArray[np.int32]
-Result = TypeVar("Result", covariant=True)
+__all__ = [
+    "Array",
+    "Backend",
+    "Captured",
+    "Ids",
+    "add",
+    "attend",
+    "capture",
+    "concat",
+    "embed",
+    "experts",
+    "glu",
+    "linear",
+    "norm",
+    "recur",
+    "rope",
+    "route",
+    "softcap",
+    "take",
+]
 
-
-class Captured(Protocol[Result]):
-    """A recorded step: `result` is what it returned; `replay` computes it again in place."""
-
-    result: Result
-
-    def replay(self) -> None: ...
+Result = TypeVar("Result")
 
 
 def embed(table: Weight, ids: Ids, scale: float = 1.0) -> Array:
@@ -127,27 +135,27 @@ def glu(
     return gate.backend.glu(x, gate, up, down, kind, scale)
 
 
-def add(x: Array, y: Array, backend: ModuleType) -> Array:
+def add(x: Array, y: Array, backend: Backend) -> Array:
     """x + y, both (T, D)."""
     return backend.add(x, y)
 
 
-def concat(x: Array, y: Array, backend: ModuleType) -> Array:
+def concat(x: Array, y: Array, backend: Backend) -> Array:
     """x (T, A) and y (T, B) side by side -> (T, A + B)."""
     return backend.concat(x, y)
 
 
-def take(x: Array, rows: Ids, backend: ModuleType) -> Array:
+def take(x: Array, rows: Ids, backend: Backend) -> Array:
     """Rows of x (T, D) -> (R, D)."""
     return backend.take(x, rows)
 
 
-def softcap(x: Array, cap: float, backend: ModuleType) -> Array:
+def softcap(x: Array, cap: float, backend: Backend) -> Array:
     """cap * tanh(x / cap), elementwise."""
     return backend.softcap(x, cap)
 
 
-def capture(step: Callable[[], Result], backend: ModuleType) -> Captured[Result]:
+def capture(step: Callable[[], Result], backend: Backend) -> Captured[Result]:
     """Run `step` once and record it. Its operations must all belong to `backend`.
 
     `replay` runs it again on the same arrays: whoever owns the inputs rewrites them in place.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from octavo.ops.backend import Backend
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,7 @@ class Weight:
     format: str
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
-    backend: ModuleType
+    backend: Backend
     bias: Weight | None = None
     # What a back end makes of the weight once (a handle, an expanded copy); its own business.
     memo: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class ExpertBank:
     up: Weight | None
     down: Weight
     kind: str
-    backend: ModuleType
+    backend: Backend
     memo: dict[str, Any] = field(default_factory=dict)
 
 
@@ -72,7 +73,7 @@ class RopeTable:
     frequencies: NDArray[np.float32]
     pairing: str
     magnitude: float
-    backend: ModuleType
+    backend: Backend
 
 
 @dataclass(frozen=True, eq=False)

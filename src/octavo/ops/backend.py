@@ -1,0 +1,94 @@
+"""What a back end is: a module with these functions. `octavo.ops` says what each does.
+
+A module satisfies the protocol by having the functions, which mypy checks where a back end is
+handed to a weight or a cache layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from octavo.kv.batch import Batch
+    from octavo.kv.layers import AttentionLayer, RecurrentLayer
+    from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
+
+Array = NDArray[np.float32]
+Ids = NDArray[np.int32]
+Result = TypeVar("Result")
+Held = TypeVar("Held", covariant=True)
+
+
+class Captured(Protocol[Held]):
+    """A recorded step: `result` is what it returned; `replay` computes it again in place."""
+
+    @property
+    def result(self) -> Held: ...
+
+    def replay(self) -> None: ...
+
+
+class Backend(Protocol):
+    """The functions of `ops.reference`, `ops.cpu` and those to come."""
+
+    def embed(self, table: Weight, ids: Ids, scale: float = 1.0, /) -> Array: ...
+
+    def norm(
+        self, x: Array, w: Weight, eps: float, residual: Array | None = None, /
+    ) -> Array | tuple[Array, Array]: ...
+
+    def linear(self, x: Array, weights: tuple[Weight, ...], /) -> tuple[Array, ...]: ...
+
+    def rope(self, x: Array, positions: Ids, table: RopeTable, /) -> Array: ...
+
+    def attend(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        layer: AttentionLayer,
+        batch: Batch,
+        gate: Array | None = None,
+        /,
+    ) -> Array: ...
+
+    def recur(
+        self,
+        qkv: Array,
+        z: Array,
+        alpha: Array,
+        beta: Array,
+        w: RecurWeights,
+        layer: RecurrentLayer,
+        batch: Batch,
+        /,
+    ) -> Array: ...
+
+    def route(self, x: Array, gate: Weight, rule: RouteRule, /) -> tuple[Ids, Array]: ...
+
+    def experts(self, x: Array, bank: ExpertBank, ids: Ids, weights: Array, /) -> Array: ...
+
+    def glu(
+        self,
+        x: Array,
+        gate: Weight,
+        up: Weight,
+        down: Weight,
+        kind: str,
+        scale: Weight | None = None,
+        /,
+    ) -> Array: ...
+
+    def add(self, x: Array, y: Array, /) -> Array: ...
+
+    def concat(self, x: Array, y: Array, /) -> Array: ...
+
+    def take(self, x: Array, rows: Ids, /) -> Array: ...
+
+    def softcap(self, x: Array, cap: float, /) -> Array: ...
+
+    def capture(self, step: Callable[[], Result], /) -> Captured[Result]: ...
