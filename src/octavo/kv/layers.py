@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kv.state import AttentionSpec, RecurrentSpec
-from octavo.ops.backend import Backend
+
+if TYPE_CHECKING:  # ops imports this module
+    from octavo.ops.backend import Backend
 
 
 @dataclass(frozen=True, eq=False)
