@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,37 @@ def test_order_test_sees_imports() -> None:
     tree = ast.parse(code + "from . import y")
     found = [(1, "cli"), (2, "chat"), (5, "."), (4, "kv")]
     assert list(imported_parts(tree)) == found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def run_at_import(body: list[ast.stmt]) -> Iterator[str]:
+    """Modules that these statements import when they run, not later in functions."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Try):
+            yield from run_at_import(node.body)
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    names = {module_name(path): path for path in SOURCES}
+    needs: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found = {m for m in run_at_import(parse(path).body) if m in names}
+        # Importing a module runs the packages it lies in, unless this one lies in them too.
+        parents = {m.rpartition(".")[0] for m in found}
+        needs[name] = {m for m in found | parents if m and not f"{name}.".startswith(f"{m}.")}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
 
 
 def test_names_say_what_they_hold() -> None:
