@@ -150,6 +150,16 @@ def test_words_are_cut_as_published(name: str, text: str) -> None:
     assert pretokenizers.load(name).split(text) == _published_split(name)(text)
 
 
+def test_words_of_deepseek_llm() -> None:
+    """By hand, as the list of cased letters is too long to write twice. The signs of the published
+    rule (`:-~`) take in the ASCII letters, which therefore part from their neighbours.
+    """
+    split = pretokenizers.load("deepseek-llm").split
+    assert split("Hello wörld 12ab 中文! \n ") == [
+        *("Hello", " w", "ö", "rld", " ", "12", "ab", " ", "中文", "!", " ", "\n", " ")
+    ]
+
+
 @pytest.mark.parametrize("stem", registry.names("text.pretokenizers"))
 @given(text=texts)
 def test_cutting_loses_nothing(stem: str, text: str) -> None:
@@ -439,6 +449,15 @@ def test_clean_spaces() -> None:
     assert bpe("llama-bpe").decode(bpe("llama-bpe").encode("x , y"), clean_spaces=True) == "x, y"
 
 
+def test_ids_without_meaning_are_none() -> None:
+    """Converters write -1 as an unsigned number, and sometimes name tokens that were cut off."""
+    odd = {"bos": 2**32 - 1, "padding": 10**6, "eot": 10**6}
+    more = {f"tokenizer.ggml.{name}_token_id": token for name, token in odd.items()}
+    tokenizer = Tokenizer.from_metadata(metadata_of({**bpe_values(), **more}))
+    assert tokenizer.bos_id is None
+    assert tokenizer.stop_ids == bpe().stop_ids
+
+
 def test_unused_tokens_are_named() -> None:
     tokenizer = Tokenizer.from_metadata(metadata_of(byte_level("qwen2", 400)))
     assert len(tokenizer.unused_ids) == 37
@@ -457,6 +476,7 @@ def test_ids_outside_the_vocabulary(token: int) -> None:
         ("tokenizer.ggml.model", "bert", UnsupportedError),
         ("tokenizer.ggml.pre", "never-heard-of", UnsupportedError),
         ("tokenizer.ggml.eos_token_id", 10**6, FileFormatError),
+        ("tokenizer.ggml.bos_token_id", 10**6, FileFormatError),
         ("tokenizer.ggml.token_type", [1, 2, 3], FileFormatError),
         ("tokenizer.ggml.scores", [0.5], FileFormatError),
         ("tokenizer.ggml.tokens", [1, 2], FileFormatError),

@@ -29,6 +29,7 @@ STOP_TEXTS = (
     "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>",
 )  # fmt: skip
 _STOP_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_NO_ID = (-1, 2**32 - 1)
 _ID_KEYS = (*_STOP_KEYS, "bos", "unknown", "padding")
 
 
@@ -58,18 +59,8 @@ class Vocabulary:
         scores = _numbers(metadata, "tokenizer.ggml.scores", n, np.float32)
         if not len(types):
             types = np.full(n, NORMAL, np.int32)
-        named = {}
-        for name in _ID_KEYS:
-            key = f"tokenizer.ggml.{name}_token_id"
-            token = metadata.get(key, int, -1)
-            if token >= n:
-                raise FileFormatError(
-                    f"{key} is {token}, expected less than the {n} tokens of the vocabulary",
-                    "The file was made by a faulty converter; use another file of this model.",
-                )
-            if token >= 0:
-                named[name] = token
-        return cls(texts, types, scores, named)
+        named = {name: _named_id(metadata, name, n) for name in _ID_KEYS}
+        return cls(texts, types, scores, {k: v for k, v in named.items() if v is not None})
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -112,6 +103,24 @@ def string_list(metadata: Metadata, key: str) -> Sequence[str]:
         )
     texts: Sequence[str] = entry.value
     return texts
+
+
+def _named_id(metadata: Metadata, name: str, n: int) -> int | None:
+    """The id that the file gives a duty; None if it gives none, or only pretends to.
+
+    Raises:
+        FileFormatError: BOS or EOS, which no model runs without, is outside the vocabulary.
+    """
+    key = f"tokenizer.ggml.{name}_token_id"
+    token = metadata.get(key, int, -1)
+    if 0 <= token < n:
+        return token
+    if name in ("bos", "eos") and token not in _NO_ID:
+        raise FileFormatError(
+            f"{key} is {token}, expected less than the {n} tokens of the vocabulary",
+            "The file was made by a faulty converter; use another file of this model.",
+        )
+    return None
 
 
 def _numbers(metadata: Metadata, key: str, n: int, dtype: type[np.generic]) -> np.ndarray:
