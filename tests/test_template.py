@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from octavo.errors import RequestError, TemplateError
@@ -128,6 +128,10 @@ HOSTILE = {
     "{% set ns.s = [ns.s, ns.s]|join %}{% endfor %}{{ ns.s|length }}",
     "doubling by method": "{% set ns = namespace(s='x') %}{% for i in range(60) %}"
     "{% set ns.s = ns.s.join([ns.s, ns.s]) %}{% endfor %}{{ ns.s|length }}",
+    "growing once": "{{ ('x' * 99999).replace('', 'y' * 99999)|length }}",
+    "growing once by filter": "{{ ('x' * 99999)|replace('', 'y' * 99999)|length }}",
+    "growing once by join": "{{ ('x' * 99999)|join('y' * 99999)|length }}",
+    "growing once by method": "{{ ('x' * 99999).join('y' * 99999)|length }}",
     "pad": "{{ 'x'.ljust(10**9)|length }}",
     "pad by format": "{{ '{:>999999999}'.format('x')|length }}",
     "pad by argument": "{{ '{:>{}}'.format('x', 10**9)|length }}",
@@ -147,7 +151,9 @@ HOSTILE = {
 @pytest.mark.parametrize("attack", HOSTILE)
 def test_hostile_templates_get_nothing(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "MAX_SECONDS", 0.5)
-    with pytest.raises(TemplateError):
+    # What grows has to be stopped by its size, long before the time is over.
+    reason = "longer than" if attack.startswith(("doubling", "growing")) else None
+    with pytest.raises(TemplateError, match=reason):
         template(HOSTILE[attack]).render_raw([{"role": "user", "content": "hi"}])
 
 
@@ -296,6 +302,9 @@ def test_later_system_messages_keep_the_prefix(version: str, vectors: Path) -> N
     assert "be brief" in renders[-1]
 
 
+NAMES = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
+
+
 @cache
 def _chatml() -> tuple[Tokenizer, Template]:
     tokenizer = bpe()
@@ -304,16 +313,19 @@ def _chatml() -> tuple[Tokenizer, Template]:
 
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_ordinary_chats_encode_as_rendered(system: str, text: str) -> None:
+    assume(not any(name in system + "\n" + text for name in NAMES))
     tokenizer, renderer = _chatml()
     messages = [Message("system", system), Message("user", text)]
     rendered = renderer.render(messages)
     assert renderer.render_ids(messages) == tokenizer.encode(rendered, parse_special=True)
 
 
-NAMES = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
-
-
-@given(st.lists(st.sampled_from([*NAMES, "<", "|im_end|>", "a", " ", "\n", "\ufdd0"]), max_size=8))
+@given(
+    st.lists(
+        st.sampled_from([*NAMES, "<", "|im_end|>", "a", " ", "\n", "\ufdd0", "\ufdd0\ufdd0"]),
+        max_size=8,
+    )
+)
 def test_words_of_users_never_become_control_tokens(pieces: list[str]) -> None:
     tokenizer, renderer = _chatml()
     text = "".join(pieces)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
@@ -146,6 +146,8 @@ def _published_split(name: str) -> Callable[[str], list[str]]:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 @given(text=texts)
+@example(text="_가 x_y _\u0301")
+@example(text="it's IT'S 'ſ x\u0301 1234 \x1c \r\n\n  \t")
 def test_words_are_cut_as_published(name: str, text: str) -> None:
     assert pretokenizers.load(name).split(text) == _published_split(name)(text)
 

@@ -25,7 +25,7 @@ def merge(symbols: list[str], rank: Rank) -> list[str]:
     while queue:
         _, a, b, joined = heapq.heappop(queue)
         # A pair goes stale when either side has grown or has been swallowed ("").
-        if right[a] != b or symbols[a] + symbols[b] != joined or not symbols[b]:
+        if not symbols[a] or right[a] != b or symbols[a] + symbols[b] != joined:
             continue
         symbols[a], symbols[b] = joined, ""
         after = right[a] = right[b]

@@ -27,8 +27,8 @@ _OWN_CHARS = 1 << 20
 _CHARS_PER_CHAR = 8
 _MAX_SOURCE_CHARS = 1 << 18  # usual ones have 2 000 to 20 000
 
-# Unicode promises never to give these a meaning, so no text needs them.
-_MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
+# Unicode promises never to give this code point a meaning, so no text needs it.
+_MARK = "\ufdd0"
 
 _ASKED = (Message("user", "q"),)
 
@@ -187,8 +187,8 @@ class Template:
         tools: Sequence[Mapping[str, Any]],
         values: Mapping[str, Any],
     ) -> tuple[str, list[int]]:
-        given = {"messages": normalise(messages, self.habits), "tools": list(tools) or None}
-        given |= values
+        turns = normalise(messages, self.habits)
+        given = {**values, "messages": turns, "tools": list(tools) or None}
         mark, given = self._with_marks(given)
         text = self.render_raw(**{**self._defaults, **given})
         ids = self._tokenizer.encode(text, parse_special=True, unmark=mark)
@@ -204,7 +204,9 @@ class Template:
         strings = _strings(given)
         if not any(find(text) for text in strings):
             return "", given
-        mark = next(m for m in _MARKS if not any(m in text for text in strings))
+        mark = _MARK
+        while any(mark in text for text in strings):
+            mark += mark
 
         def change(text: str) -> str:
             for start, _ in reversed(find(text)):
