@@ -126,7 +126,11 @@ def test_nothing_is_held_that_cannot_be_a_tag() -> None:
     assert splitter.push("s is") == [Reasoning(" </this is")]
 
 
-@given(st.lists(st.one_of(st.sampled_from([*THINK, " ", "\n", "STOP", "😸"]), st.text(max_size=5))))
+@given(
+    st.lists(
+        st.one_of(st.sampled_from([*THINK, " ", "\n", "STOP", "STO", "😸"]), st.text(max_size=5))
+    )
+)
 def test_bytes_give_what_the_text_gives(pieces: list[str]) -> None:
     """One token a byte, against the whole text at once."""
     text = "".join(pieces)
@@ -168,6 +172,11 @@ def test_nothing_comes_after_a_stop_string() -> None:
     assert _joined([event for some in events for event in some], Content) == "the "
     assert splitter.finish() == []
     assert splitter.stop_text == "river"
+
+
+def test_half_a_stop_string_is_text_at_the_end() -> None:
+    events = _run(Splitter(_tokenizer(), stop=["river"]), _byte_ids(b"the riv"))
+    assert _joined(events, Content) == "the riv"
 
 
 def test_a_stop_string_does_not_end_thinking() -> None:

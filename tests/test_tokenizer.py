@@ -15,10 +15,13 @@ import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
+from typer.testing import CliRunner
 
+import octavo.cli
 from octavo import registry
 from octavo.errors import FileFormatError, RequestError, UnsupportedError
 from octavo.gguf.meta import Metadata, Typed
+from octavo.gguf.reader import open_gguf
 from octavo.text import pretokenizers, spm
 from octavo.text.byte_alphabet import spell, unspell
 from octavo.text.detokenizer import Detokenizer
@@ -488,3 +491,27 @@ def test_ids_outside_the_vocabulary(token: int) -> None:
 def test_contradictions_are_errors(key: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         Tokenizer.from_metadata(metadata_of({**bpe_values(), key: value})).encode("river")
+
+
+def _tokenize(*arguments: str, stdin: bytes = b"") -> str:
+    result = CliRunner().invoke(octavo.cli.app, ["tokenize", *arguments], input=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command(tiny_file: Callable[..., Path]) -> None:
+    path = str(tiny_file("llama"))
+    with open_gguf(path) as file:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+        text = "the river é<|im_end|>"
+        ids = tokenizer.encode(text)
+        special = tokenizer.encode(text, parse_special=True, add_special=True)
+    shown = json.loads(_tokenize(path, text, "--json"))
+    assert shown["ids"] == ids
+    assert shown["count"] == len(shown["tokens"]) == len(ids)
+    assert _tokenize(path, text, "--ids-only") == " ".join(map(str, ids)) + "\n"
+    assert _tokenize(path, text, "--ids-only", "--special") == " ".join(map(str, special)) + "\n"
+    assert _tokenize(path, "--ids-only", stdin=text.encode()) == _tokenize(path, text, "--ids-only")
+    lines = _tokenize(path, text).splitlines()
+    assert [int(line.split()[0]) for line in lines] == ids
+    assert _tokenize(path, "é\n").split("'")[1::2] == ["\\xc3", "\\xa9", "\\n"]

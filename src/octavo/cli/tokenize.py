@@ -44,9 +44,14 @@ def main(
             typer.echo(" ".join(map(str, ids)))
         else:
             rows = zip(ids, _shown(tokenizer, ids), strict=True)
-            typer.echo("\n".join(f"{token:>7}  {piece!r}" for token, piece in rows))
+            typer.echo("\n".join(f"{token:>7}  '{_visible(piece)}'" for token, piece in rows))
 
 
 def _shown(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     """The tokens' texts; what is no whole character shows as \\xNN."""
     return [tokenizer.piece(token).decode("utf-8", "backslashreplace") for token in ids]
+
+
+def _visible(text: str) -> str:
+    """`text` on one line: line ends and other unseen characters as Python writes them."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
