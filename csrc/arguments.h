@@ -36,7 +36,7 @@ inline Heads heads(const Floats& x, const char* name) {
     if (x.ndim() != 2 && x.ndim() != 3) wrong(std::string(name) + ": 2 or 3 axes expected");
     const bool flat = x.ndim() == 2;
     const size_t last = x.ndim() - 1;
-    if (x.shape(last) > 1 && x.stride(last) != 1)
+    if (x.size() > 0 && x.shape(last) > 1 && x.stride(last) != 1)
         wrong(std::string(name) + ": the last axis must be contiguous");
     return {const_cast<float*>(x.data()),  // Heads serve inputs and outputs
             x.stride(0),
@@ -50,7 +50,7 @@ template <typename Array>
 auto* contiguous(const Array& x, const char* name) {
     int64_t stride = 1;
     for (size_t axis = x.ndim(); axis-- > 0; stride *= static_cast<int64_t>(x.shape(axis)))
-        if (x.shape(axis) > 1 && x.stride(axis) != stride)
+        if (x.size() > 0 && x.shape(axis) > 1 && x.stride(axis) != stride)
             wrong(std::string(name) + ": a C-contiguous array expected");
     return x.data();
 }

@@ -10,6 +10,7 @@
 #include "program.h"
 
 using namespace octavo;
+using namespace nb::literals;
 
 namespace {
 
@@ -297,9 +298,14 @@ std::vector<std::string> format_names() {
     return names;
 }
 
+auto array(const char* name) {
+    return nb::arg(name).noconvert();
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
+    nb::set_leak_warnings(false);  // weights in use at exit are no fault
     m.doc() = "The native core: kernels for this processor, threads, recorded programs.";
     m.def("levels", level_names, "Instruction-set levels that this processor runs, best last.");
     m.def("level", [] { return std::string(kernels().level); }, "The level in force.");
@@ -354,38 +360,46 @@ NB_MODULE(_native, m) {
         .def("run", &Program::run, nb::arg("pool"), nb::call_guard<nb::gil_scoped_release>())
         .def("run_from", &Program::run_from, nb::arg("pool"), nb::arg("first"),
              nb::call_guard<nb::gil_scoped_release>())
-        .def("embed", add_embed)
-        .def("norm", add_norm, nb::arg("x"), nb::arg("weight"), nb::arg("eps"),
-             nb::arg("residual").none(), nb::arg("sum").none(), nb::arg("out"))
-        .def("linear", add_linear)
-        .def("rope", add_rope)
-        .def("attend", add_attend, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("cache"),
-             nb::arg("format"), nb::arg("scale"), nb::arg("window"), nb::arg("starts"),
-             nb::arg("n_past"), nb::arg("pages"), nb::arg("slots"), nb::arg("state_slots"),
-             nb::arg("gate").none(), nb::arg("out"))
-        .def("recur", add_recur)
-        .def("route", add_route)
-        .def("glu", add_glu, nb::arg("x"), nb::arg("gate"), nb::arg("up"), nb::arg("down"),
-             nb::arg("kind"), nb::arg("scale").none(), nb::arg("out"))
-        .def("experts", add_experts, nb::arg("x"), nb::arg("gate"), nb::arg("up").none(),
-             nb::arg("down"), nb::arg("n_experts"), nb::arg("kind"), nb::arg("ids"),
-             nb::arg("weights"), nb::arg("out"))
-        .def("add",
-             [](Program& p, const Floats& x, const Floats& y, const FloatsOut& out) {
-                 kernels().add(p, contiguous(x, "x"), floats(y, x.size(), "y"),
-                               static_cast<int64_t>(x.size()), floats(out, x.size(), "out"));
-             })
-        .def("concat", add_concat)
-        .def("take", add_take)
-        .def("softcap",
-             [](Program& p, const Floats& x, float cap, const FloatsOut& out) {
-                 kernels().softcap(p, contiguous(x, "x"), static_cast<int64_t>(x.size()), cap,
-                                   floats(out, x.size(), "out"));
-             })
-        .def("read_memory", add_read_memory, nb::arg("data"), nb::arg("sink"),
+        // Arrays are never converted: a program keeps pointers to the caller's own.
+        .def("embed", add_embed, "table"_a, array("ids"), "scale"_a, array("out"))
+        .def("norm", add_norm, array("x"), array("weight"), "eps"_a, array("residual").none(),
+             array("sum").none(), array("out"))
+        .def("linear", add_linear, array("x"), "weights"_a, array("biases"), array("outs"))
+        .def("rope", add_rope, array("x"), array("positions"), array("frequencies"), "adjacent"_a,
+             "magnitude"_a, array("out"))
+        .def("attend", add_attend, array("q"), array("k"), array("v"), array("cache"), "format"_a,
+             "scale"_a, "window"_a, array("starts"), array("n_past"), array("pages"),
+             array("slots"), array("state_slots"), array("gate").none(), array("out"))
+        .def("recur", add_recur, array("qkv"), array("z"), array("alpha"), array("beta"),
+             array("conv_weight"), array("a"), array("dt"), array("norm"), "eps"_a, "shape"_a,
+             array("conv"), array("state"), array("starts"), array("n_past"), array("pages"),
+             array("slots"), array("state_slots"), array("out"))
+        .def("route", add_route, array("x"), "gate"_a, "n_used"_a, "sigmoid"_a, "normalise"_a,
+             "scale"_a, array("ids"), array("weights"))
+        .def("glu", add_glu, array("x"), "gate"_a, "up"_a, "down"_a, "kind"_a,
+             array("scale").none(), array("out"))
+        .def("experts", add_experts, array("x"), "gate"_a, "up"_a.none(), "down"_a, "n_experts"_a,
+             "kind"_a, array("ids"), array("weights"), array("out"))
+        .def(
+            "add",
+            [](Program& p, const Floats& x, const Floats& y, const FloatsOut& out) {
+                kernels().add(p, contiguous(x, "x"), floats(y, x.size(), "y"),
+                              static_cast<int64_t>(x.size()), floats(out, x.size(), "out"));
+            },
+            array("x"), array("y"), array("out"))
+        .def("concat", add_concat, array("x"), array("y"), array("out"))
+        .def("take", add_take, array("x"), array("rows"), array("out"))
+        .def(
+            "softcap",
+            [](Program& p, const Floats& x, float cap, const FloatsOut& out) {
+                kernels().softcap(p, contiguous(x, "x"), static_cast<int64_t>(x.size()), cap,
+                                  floats(out, x.size(), "out"));
+            },
+            array("x"), "cap"_a, array("out"))
+        .def("read_memory", add_read_memory, array("data"), array("sink"),
              "Read `data` (whole MiB) once; `sink` holds 8 bytes a MiB.")
-        .def("dot_peak", add_peak<&Kernels::dot_peak>, nb::arg("n_rounds"), nb::arg("sink"),
+        .def("dot_peak", add_peak<&Kernels::dot_peak>, "n_rounds"_a, array("sink"),
              "Int8 dot products, one chunk an entry of `sink`; returns the operations.")
-        .def("fma_peak", add_peak<&Kernels::fma_peak>, nb::arg("n_rounds"), nb::arg("sink"),
+        .def("fma_peak", add_peak<&Kernels::fma_peak>, "n_rounds"_a, array("sink"),
              "Float multiply-adds, one chunk an entry of `sink`; returns the operations.");
 }

@@ -286,5 +286,5 @@ def _shared_expert(
         ffn_gate_shexp=weights(f"{at}.ffn_gate_shexp.weight", (n_ff, d)),
         ffn_up_shexp=weights(f"{at}.ffn_up_shexp.weight", (n_ff, d)),
         ffn_down_shexp=weights(f"{at}.ffn_down_shexp.weight", (d, n_ff)),
-        ffn_gate_inp_shexp=weights(f"{at}.ffn_gate_inp_shexp.weight", (d,)),
+        ffn_gate_inp_shexp=as_floats(weights(f"{at}.ffn_gate_inp_shexp.weight", (d,))),
     )
