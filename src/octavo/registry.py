@@ -31,7 +31,5 @@ def find(package: str, stem: str, kind: str) -> ModuleType:
     """
     if stem not in names(package):
         known = ", ".join(names(package))
-        raise UnsupportedError(
-            f"{kind} {stem!r} is not supported", f"Supported are: {known}."
-        )
+        raise UnsupportedError(f"{kind} {stem!r} is not supported", f"Supported are: {known}.")
     return importlib.import_module(f"octavo.{package}.{stem}")
