@@ -62,6 +62,9 @@ class Answer:
     tool_calls: list[ToolCall] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     stopped_thinking: bool = False
+    stop_text: str | None = None  # the stop string that ended it
+    reasoning_tokens: int = 0  # of the completion tokens
+    tokens: list[Token] = field(default_factory=list)  # of the content, if log-probs were wanted
     usage: Usage = field(default_factory=Usage)
 
     def __str__(self) -> str:
@@ -105,15 +108,18 @@ class Chat:
         limit = self._limit(request, tags[1]) if tags else None
         return Reply(self._engine, ids, request.params, self._marks(prompt.ids), splitter, limit)
 
-    def complete(self, prompt: str, params: SamplingParams, stop: Sequence[str] = ()) -> Reply:
-        """Start to continue a text as it is: no template, no thinking, no tool calls.
+    def complete(
+        self, prompt: str | Sequence[int], params: SamplingParams, stop: Sequence[str] = ()
+    ) -> Reply:
+        """Start to continue a text, or ids, as it is: no template, no thinking, no tool calls.
 
         Raises:
             RequestError: a parameter is wrong, or the text is empty and the model needs one.
         """
-        ids = self._tokenizer.with_bos(self._encode(prompt))
+        if isinstance(prompt, str):
+            prompt = self._tokenizer.with_bos(self._encode(prompt))
         splitter = Splitter(self._tokenizer, stop=stop)
-        return Reply(self._engine, ids, params, (), splitter)
+        return Reply(self._engine, prompt, params, (), splitter)
 
     def _marks(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Ends of the first and the last message: where other prompts may branch off."""
@@ -188,6 +194,7 @@ class Reply(Iterator[Event]):
         thinking: ThinkingLimit | None = None,
     ) -> None:
         self.answer = Answer()
+        self.prompt_tokens = len(ids)
         self._engine = engine
         self._ids = list(ids)  # the prompt, and all that was generated or put in since
         self._params = params
@@ -246,7 +253,12 @@ class Reply(Iterator[Event]):
         for token in self._stream:
             self._ids.append(token.id)
             self._n_generated += 1
-            yield from self._collect(self._splitter.push(token.id))
+            thinks = self._splitter.in_reasoning
+            events = self._splitter.push(token.id)
+            self.answer.reasoning_tokens += thinks
+            if token.logprob is not None and not thinks and not self._splitter.in_reasoning:
+                self.answer.tokens.append(token)
+            yield from self._collect(events)
             put_in = self._end_of_thinking()
             if put_in or self._splitter.stop_text is not None:
                 break
@@ -327,6 +339,7 @@ class Reply(Iterator[Event]):
         elif reason == "cancelled":  # by us, and there was no room to go on
             reason = "length"
         answer.finish_reason = reason
+        answer.stop_text = self._splitter.stop_text
         said_something = answer.content.strip() or answer.tool_calls
         answer.stopped_thinking = (
             reason != "cancelled" and bool(answer.reasoning) and not said_something

@@ -73,7 +73,14 @@ class RequestError(OctavoError):
 
 
 class ContextFullError(RequestError):
-    """The prompt, or prompt and answer, exceed the context."""
+    """The prompt, or prompt and answer, exceed the context. The numbers are 0 if not known."""
+
+    def __init__(
+        self, message: str, hint: str = "", *, n_tokens: int = 0, limit_tokens: int = 0
+    ) -> None:
+        super().__init__(message, hint)
+        self.n_tokens = n_tokens
+        self.limit_tokens = limit_tokens
 
 
 class CacheFullError(ContextFullError):
@@ -85,7 +92,7 @@ class CacheFullError(ContextFullError):
 class BusyError(RequestError):
     """The queue of waiting requests is full."""
 
-    status = 503
+    status = 429
 
 
 class TemplateError(RequestError):

@@ -191,9 +191,12 @@ class Session:
         return self._chat.ask(request)
 
     def complete(
-        self, prompt: str, params: SamplingParams | None = None, stop: Sequence[str] = ()
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | None = None,
+        stop: Sequence[str] = (),
     ) -> Reply:
-        """Start to continue a text as it is.
+        """Start to continue a text, or ids, as it is.
 
         Raises:
             RequestError, ContextFullError: it cannot be served.
@@ -266,9 +269,9 @@ class Session:
         return reply if stream else reply.whole()
 
     def embed(
-        self, texts: str | Sequence[str], dimensions: int | None = None
+        self, texts: str | Sequence[str | Sequence[int]], dimensions: int | None = None
     ) -> NDArray[np.float32]:
-        """Vectors of texts, float32 (n, D), each of length 1; (1, D) for a single text.
+        """Vectors of texts or ids, float32 (n, D), each of length 1; (1, D) for a single text.
 
         With `dimensions` only the first ones, scaled to length 1 again.
 
@@ -278,7 +281,7 @@ class Session:
             ContextFullError: a text is longer than the context.
         """
         ids = [
-            self.tokenizer.encode(text, add_special=True)
+            self.tokenizer.encode(text, add_special=True) if isinstance(text, str) else text
             for text in ([texts] if isinstance(texts, str) else texts)
         ]
         pooled = self.engine.embed(ids)

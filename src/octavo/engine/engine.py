@@ -172,6 +172,8 @@ class Engine:
             raise ContextFullError(
                 f"the prompt has {n} tokens and the context holds {limit}, answer included",
                 "Shorten the prompt or load the model with a larger context.",
+                n_tokens=n,
+                limit_tokens=limit,
             )
 
     def _sequence(self, ids: Many[int], params: SamplingParams, marks: Iterable[int]) -> Sequence:
