@@ -180,7 +180,9 @@ def not_further(expected: np.ndarray, found: np.ndarray, rival: np.ndarray) -> N
     kl, same = divergence(expected, found)
     rival_kl, rival_same = divergence(expected, rival)
     assert kl <= 1.5 * rival_kl + 1e-3
-    assert same >= rival_same - 0.05
+    # 0.05, and one standard error of a share counted over so few positions
+    noise = (rival_same * (1 - rival_same) / len(expected)) ** 0.5
+    assert same >= rival_same - 0.05 - noise
 
 
 def test_rounded_logits(vectors: Path, name: str, backend: ModuleType) -> None:
