@@ -101,8 +101,10 @@ class Quantise final : public Op {
     Chunks chunks_;
 };
 
-// Weights of a chunk: enough to outweigh the sharing of work, little enough to share evenly.
-constexpr double kChunkBytes = 32768;
+// Weights of a chunk: long streams are read fastest, but the chunks must be many enough to share
+// evenly and not so many that sharing costs more than the work.
+constexpr int kChunks = 64;
+constexpr double kMostChunkBytes = 131072, kLeastChunkBytes = 16384;
 // Rows that `dot` reads at once.
 constexpr int kRowsAtOnce = 4;
 
@@ -113,10 +115,18 @@ class DotProducts final : public Op {
         : args_(args), quantised_(quantised) {}
 
     int prepare() override {
+        double n_bytes = 0;
+        for (int i = 0; i < args_.n_outputs; ++i) {
+            const BlockRows& rows = args_.outputs[i].weight.rows;
+            n_bytes += static_cast<double>(rows.row_bytes) * rows.n_rows;
+        }
+        double chunk_bytes = n_bytes / kChunks;
+        if (chunk_bytes > kMostChunkBytes) chunk_bytes = kMostChunkBytes;
+        if (chunk_bytes < kLeastChunkBytes) chunk_bytes = kLeastChunkBytes;
         int n_chunks = 0;
         for (int i = 0; i < args_.n_outputs; ++i) {
             const BlockRows& rows = args_.outputs[i].weight.rows;
-            chunks_[i] = chunks_of(rows.n_rows, static_cast<double>(rows.row_bytes), kChunkBytes);
+            chunks_[i] = chunks_of(rows.n_rows, static_cast<double>(rows.row_bytes), chunk_bytes);
             chunks_[i].per_chunk = round_up(chunks_[i].per_chunk, kRowsAtOnce);
             n_chunks += chunks_[i].count();
         }

@@ -18,6 +18,13 @@
 #else
 #define OCTAVO_INLINE inline __attribute__((always_inline))
 #endif
+#if defined(_MSC_VER) && !defined(__clang__) && defined(_M_ARM64)
+#define OCTAVO_PREFETCH(p) __prefetch(p)
+#elif defined(_MSC_VER) && !defined(__clang__)
+#define OCTAVO_PREFETCH(p) _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0)
+#else
+#define OCTAVO_PREFETCH(p) __builtin_prefetch(p)
+#endif
 
 #if defined(OCTAVO_LEVEL_avx512)
 #include "simd_avx512.h"
