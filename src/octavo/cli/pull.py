@@ -7,7 +7,6 @@ kept in the model folder; an interrupted download goes on where it stopped.
 
 from __future__ import annotations
 
-import threading
 from typing import Annotated
 
 import typer
@@ -29,23 +28,8 @@ def main(
     if alias:
         screen.note(f"{alias.title}. License: {alias.license}")
     with screen.progress(f"fetching {name}") as advance:
-        path = resolve(name, Settings.from_environment(), _Sum(advance))
+        path = resolve(name, Settings.from_environment(), screen.FileSum(advance))
     if json_output:
         screen.emit({"name": name, "path": str(path)})
     else:
         typer.echo(path)
-
-
-class _Sum:
-    """Adds up the files of a model, which several threads fetch at once, for one bar."""
-
-    def __init__(self, advance: screen.Advance) -> None:
-        self._advance = advance
-        self._lock = threading.Lock()
-        self._files: dict[str, tuple[int, int]] = {}
-
-    def __call__(self, file: str, done_bytes: int, total_bytes: int | None) -> None:
-        with self._lock:
-            self._files[file] = (done_bytes, total_bytes or done_bytes)
-            done, total = (sum(column) for column in zip(*self._files.values(), strict=True))
-            self._advance(done, total)
