@@ -67,7 +67,12 @@ class ScriptedModel:
         return self.config.layers
 
     def forward(
-        self, batch: Batch, layers: Sequence[CacheLayer], trace: list[Array] | None = None
+        self,
+        batch: Batch,
+        layers: Sequence[CacheLayer],
+        trace: list[Array] | None = None,
+        *,
+        every_hidden: bool = True,
     ) -> Output:
         if self._held:
             assert self._permits.acquire(timeout=30), "the test gave no permit"
@@ -83,7 +88,7 @@ class ScriptedModel:
         with self._stepped:
             self.log.append((ids, positions))
             self._stepped.notify_all()
-        return Output(hidden, logits)
+        return Output(hidden if every_hidden else hidden[batch.outputs], logits)
 
     def draft(self, batch: Batch, hidden: Array, layers: Sequence[CacheLayer]) -> Output:
         raise NotImplementedError

@@ -31,7 +31,9 @@ def test_batch_says_where_tokens_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Batch] = []
     forward = model.forward
     monkeypatch.setattr(
-        model, "forward", lambda batch, layers: (seen.append(batch), forward(batch, layers))[1]
+        model,
+        "forward",
+        lambda batch, layers, every_hidden=True: (seen.append(batch), forward(batch, layers))[1],
     )
     steps.run([Piece(a, 70, [5, 6], 1), Piece(b, 3, [7, 8, 9], 2, (4, 2, 6))])
     (batch,) = seen

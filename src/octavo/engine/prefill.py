@@ -25,7 +25,8 @@ class Prefilling:
     def run(self, work: Many[tuple[Sequence, int]]) -> list[Outcome]:
         """-> what became of those whose prompt is done now."""
         pieces = [_piece(job, n) for job, n in work]
-        out = self._steps.run(pieces)
+        every = any(job.states is not None or job.trail is not None for job, _ in work)
+        out = self._steps.run(pieces, every_hidden=every)
         outcomes, at, row = [], 0, 0
         for (job, n), piece in zip(work, pieces, strict=True):
             job.place.advance(piece.ids)

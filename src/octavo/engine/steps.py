@@ -63,9 +63,16 @@ class Steps:
         n_tokens = sum(len(p.ids) for p in pieces)
         return n_tokens <= MAX_STEP_TOKENS and _shape("trunk", pieces) not in self._recorded
 
-    def run(self, pieces: Sequence[Piece], record: bool = False) -> Output:
-        """The trunk. Timelines must have reserved the room; they are not advanced."""
-        return self._go("trunk", pieces, np.zeros((0, 0), np.float32), record)
+    def run(
+        self, pieces: Sequence[Piece], record: bool = False, every_hidden: bool = True
+    ) -> Output:
+        """The trunk. Timelines must have reserved the room; they are not advanced.
+
+        Without `every_hidden` the last block skips what only other tokens' hidden states need,
+        and `hidden` has the rows of `logits`.
+        """
+        part = "trunk" if every_hidden else "outputs"
+        return self._go(part, pieces, np.zeros((0, 0), np.float32), record)
 
     def draft(self, pieces: Sequence[Piece], hidden: Array, record: bool = False) -> Output:
         """The draft block; `hidden` (T, D) as in `Model.draft`."""
@@ -103,9 +110,9 @@ class Steps:
             held -= self._recorded.pop(next(iter(self._recorded))).batch.n_tokens
 
     def _forward(self, part: str, batch: Batch, hidden: Array) -> Output:
-        if part == "trunk":
-            return self._model.forward(batch, self._cache.layers)
-        return self._model.draft(batch, hidden, self._cache.layers)
+        if part == "draft":
+            return self._model.draft(batch, hidden, self._cache.layers)
+        return self._model.forward(batch, self._cache.layers, every_hidden=part == "trunk")
 
 
 def _shape(part: str, pieces: Sequence[Piece]) -> tuple[object, ...]:
