@@ -63,13 +63,15 @@ def attend(
     out = np.empty((*q.shape[:2], v.shape[-1]), np.float32)
     for s in range(batch.n_sequences):
         own = slice(batch.starts[s], batch.starts[s + 1])
+        if own.start == own.stop:
+            continue
         n_past, pages = int(batch.n_past[s]), batch.pages[s]
         _append(layer, pages, n_past, k[own], v[own])
         keys, values = _cached(layer, pages, n_past + own.stop - own.start)
         out[own] = _attention(q[own], keys, values, layer, n_past)
     if gate is not None:
         out *= _sigmoid(gate)
-    return out.reshape(len(out), -1)
+    return out.reshape(len(out), out.shape[1] * out.shape[2])
 
 
 def recur(
@@ -97,7 +99,7 @@ def recur(
                 layer.state[batch.state_slots[t]] = state
     normed = norm(out, w.norm, w.eps, None)
     assert isinstance(normed, np.ndarray), "norm without a residual gives one array"
-    return normed.reshape(len(out), -1) * _silu(z)
+    return normed.reshape(z.shape) * _silu(z)
 
 
 def route(x: Array, gate: Weight, rule: RouteRule) -> tuple[Ids, Array]:

@@ -1,0 +1,398 @@
+// Attention over a paged cache: new keys and values are appended, then queries meet pages.
+//
+// Pages are taken in spans that depend on the layer only. A span gives every query row a record
+// (records.h), and records are joined in the order of the spans. Pieces of few tokens share out
+// the spans among the chunks and join them in an operation of their own; longer pieces share out
+// tiles of tokens, each of which walks all its spans. Both ways a token's sums have one order, so
+// its result is the same bits, whatever else is in the step.
+#include "attend.h"
+
+#include "chunks.h"
+#include "kernels.h"
+#include "memory.h"
+#include "program.h"
+#include "records.h"
+#include "simd.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+namespace {
+
+constexpr int kFewTokens = 8;             // a piece of at most so many shares out spans
+constexpr int kTileRows = 96;             // query rows of a tile of a longer piece, about
+constexpr size_t kSpanBytes = 128 << 10;  // of one head's keys and values: some 10 us of reading
+constexpr int kMostSpanPages = 8;
+constexpr int kSpanGrowth = 32;  // a span grows to 1 / 32 of what lies before it
+
+// One head's blocks in a page.
+struct Blocks {
+    explicit Blocks(const AttendArgs& args)
+        : cache(args.cache),
+          page_bytes(args.page_bytes),
+          key_bytes(args.format->block_bytes(args.k.dim)),
+          value_bytes(args.format->block_bytes(args.v.dim)),
+          values_at(args.k.n_heads * key_bytes) {}
+
+    uint8_t* keys(int page, int head) const { return cache + page * page_bytes + head * key_bytes; }
+    uint8_t* values(int page, int head) const {
+        return cache + page * page_bytes + values_at + head * value_bytes;
+    }
+
+    uint8_t* cache;
+    int64_t page_bytes;
+    size_t key_bytes, value_bytes, values_at;
+};
+
+// Writes the step's keys and values into the cache; an item is one page of one sequence.
+class Append final : public Op {
+  public:
+    explicit Append(const AttendArgs& args) : args_(args), blocks_(args) {}
+
+    int prepare() override {
+        int n_items = 0;
+        for (int s = 0; s < args_.sequences.n_sequences; ++s) n_items += n_pages(s);
+        const double n_floats =
+            static_cast<double>(args_.k.n_tokens) * args_.k.n_heads * (args_.k.dim + args_.v.dim);
+        chunks_ = {n_items, n_floats < kSmallWork && n_items > 0 ? n_items : 1};
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread&) override {
+        int item = chunks_.begin(chunk), s = 0;
+        for (; item >= n_pages(s); ++s) item -= n_pages(s);
+        for (int left = chunks_.end(chunk) - chunks_.begin(chunk); left > 0; --left) {
+            while (item >= n_pages(s)) item = 0, ++s;
+            write(s, item++);
+        }
+    }
+
+  private:
+    int n_tokens(int s) const { return args_.sequences.starts[s + 1] - args_.sequences.starts[s]; }
+    int n_pages(int s) const {
+        if (n_tokens(s) == 0) return 0;
+        const int n_past = args_.sequences.n_past[s];
+        return (n_past + n_tokens(s) - 1) / kPageTokens - n_past / kPageTokens + 1;
+    }
+
+    // The tokens of sequence s that fall into its `item`-th page of this step.
+    void write(int s, int item) const {
+        const Sequences& all = args_.sequences;
+        const int n_past = all.n_past[s];
+        const int page = n_past / kPageTokens + item;
+        const int from = item == 0 ? n_past : page * kPageTokens;
+        const int end = n_past + n_tokens(s), behind = (page + 1) * kPageTokens;
+        const int n = (end < behind ? end : behind) - from;
+        const int t = all.starts[s] + from - n_past;
+        const int at = all.pages[s * all.pages_stride + page];
+        for (int head = 0; head < args_.k.n_heads; ++head) {
+            args_.format->write_keys(blocks_.keys(at, head), args_.k.dim, from % kPageTokens,
+                                     args_.k.at(t, head), args_.k.token, n);
+            args_.format->write_values(blocks_.values(at, head), args_.v.dim, from % kPageTokens,
+                                       args_.v.at(t, head), args_.v.token, n);
+        }
+    }
+
+    AttendArgs args_;
+    Blocks blocks_;
+    Chunks chunks_;
+};
+
+// The spans of a layer: span i is pages begin(i) <= p < begin(i + 1).
+class Spans {
+  public:
+    Spans(Program& program, const AttendArgs& args, size_t page_head_bytes) {
+        const int n_pages = static_cast<int>(args.sequences.pages_stride);
+        begins_ = static_cast<int*>(program.buffer(sizeof(int) * (n_pages + 1)));
+        const size_t fitting = kSpanBytes / page_head_bytes;
+        const int least = fitting < 1                ? 1
+                          : fitting < kMostSpanPages ? static_cast<int>(fitting)
+                                                     : kMostSpanPages;
+        for (int page = 0; page < n_pages;) {
+            begins_[n_++] = page;
+            // A window sees few pages, however far it is: its spans stay short.
+            const int grown = args.window > 0 ? 0 : page / kSpanGrowth;
+            page += grown > least ? grown : least;
+        }
+        begins_[n_] = n_pages;
+    }
+
+    int begin(int span) const { return begins_[span]; }
+    int holding(int page) const {
+        int low = 0;
+        for (int high = n_; high - low > 1;) {
+            const int middle = (low + high) / 2;
+            (begins_[middle] <= page ? low : high) = middle;
+        }
+        return low;
+    }
+
+  private:
+    int* begins_ = nullptr;
+    int n_ = 0;
+};
+
+// What a sequence has to do in this step.
+struct Piece {
+    int token;     // its first
+    int position;  // of that token
+    int n_tokens;
+    int sequence;
+    int first_chunk;
+    int head_chunks;  // for each key head: tiles, or spans where the piece is short
+    int first_span;   // of those that its tokens see
+    int n_spans;
+    int64_t first_record;  // of a short piece of several spans: [span][key head][row]
+
+    bool is_short() const { return n_tokens <= kFewTokens; }
+    int last() const { return position + n_tokens - 1; }
+};
+
+// Query rows of one key head: `n_tokens` tokens times the heads that share the key head.
+struct Tile {
+    int token;
+    int position;
+    int n_tokens;
+    int key_head;
+    int n_rows;
+    float* q;  // (n_rows, d), scaled
+    float* scores;
+    float* scratch;
+};
+
+class Attend final : public Op {
+  public:
+    Attend(Program& program, const AttendArgs& args)
+        : args_(args),
+          blocks_(args),
+          spans_(program, args, blocks_.key_bytes + blocks_.value_bytes),
+          shared_(args.q.n_heads / args.k.n_heads) {
+        const size_t n = args.sequences.n_sequences + 1;
+        pieces_ = static_cast<Piece*>(program.buffer(n * sizeof(Piece)));
+    }
+    ~Attend() override { release(records_, records_bytes_); }
+
+    int prepare() override {
+        int n_chunks = 0;
+        int64_t n_records = 0;
+        for (int s = 0; s < args_.sequences.n_sequences; ++s) {
+            Piece& piece = pieces_[s];
+            piece = piece_of(s);
+            piece.first_chunk = n_chunks;
+            piece.first_record = n_records;
+            n_chunks += piece.head_chunks * args_.k.n_heads;
+            if (piece.is_short() && piece.n_spans > 1)
+                n_records += static_cast<int64_t>(piece.n_spans) * piece.n_tokens * args_.q.n_heads;
+        }
+        const size_t n_bytes = n_records * Records::stride_of(args_.v.dim) * sizeof(float);
+        if (n_bytes > records_bytes_) {
+            release(records_, records_bytes_);
+            records_bytes_ = n_bytes + n_bytes / 4;  // the context grows step by step
+            records_ = static_cast<float*>(acquire(records_bytes_));
+        }
+        return n_chunks;
+    }
+
+    void run(int chunk, Thread& thread) override {
+        int s = 0;
+        while (chunk >= pieces_[s].first_chunk + pieces_[s].head_chunks * args_.k.n_heads) ++s;
+        const Piece& piece = pieces_[s];
+        const int key_head = (chunk - piece.first_chunk) / piece.head_chunks;
+        const int item = (chunk - piece.first_chunk) % piece.head_chunks;
+        if (!piece.is_short()) {
+            // The last tile sees most: it is begun first.
+            const int first = (piece.head_chunks - 1 - item) * tile_tokens();
+            const int left = piece.n_tokens - first;
+            run_tile(piece, first, left < tile_tokens() ? left : tile_tokens(), key_head, thread);
+        } else if (piece.n_spans == 1) {
+            run_tile(piece, 0, piece.n_tokens, key_head, thread);
+        } else {
+            float* more;
+            const Tile tile = load_tile(piece, 0, piece.n_tokens, key_head, thread, &more);
+            attend_span(piece, tile, piece.first_span + item, records(piece, item, key_head));
+        }
+    }
+
+    int n_pieces() const { return args_.sequences.n_sequences; }
+    const Piece& piece(int s) const { return pieces_[s]; }
+
+    // Of a short piece of several spans: the records of its rows for one key head.
+    Records records(const Piece& piece, int span, int key_head) const {
+        const int64_t n_rows = static_cast<int64_t>(piece.n_tokens) * shared_;
+        const int64_t row = piece.first_record + (span * args_.k.n_heads + key_head) * n_rows;
+        return {records_ + row * Records::stride_of(args_.v.dim), args_.v.dim};
+    }
+
+    void finish(const Records& records, int row, int token, int head) const {
+        const int64_t at = static_cast<int64_t>(token) * args_.q.n_heads + head;
+        records.finish(row, args_.gate.data ? args_.gate.at(token, head) : nullptr,
+                       args_.out + at * args_.v.dim, args_.v.dim);
+    }
+
+  private:
+    int tile_tokens() const { return kTileRows > shared_ ? kTileRows / shared_ : 1; }
+
+    int first_seen(int position) const {
+        const int from = args_.window > 0 ? position - args_.window + 1 : 0;
+        return from > 0 ? from : 0;
+    }
+
+    Piece piece_of(int s) const {
+        const Sequences& all = args_.sequences;
+        Piece piece{};
+        piece.sequence = s;
+        piece.token = all.starts[s];
+        piece.n_tokens = all.starts[s + 1] - piece.token;
+        piece.position = all.n_past[s];
+        if (piece.n_tokens == 0) return piece;
+        piece.first_span = spans_.holding(first_seen(piece.position) / kPageTokens);
+        piece.n_spans = spans_.holding(piece.last() / kPageTokens) - piece.first_span + 1;
+        piece.head_chunks =
+            piece.is_short() ? piece.n_spans : (piece.n_tokens + tile_tokens() - 1) / tile_tokens();
+        return piece;
+    }
+
+    // All spans of a tile, joined and finished.
+    void run_tile(const Piece& piece, int first, int n_tokens, int key_head, Thread& thread) const {
+        float* more;
+        const Tile tile = load_tile(piece, first, n_tokens, key_head, thread, &more);
+        const Records span_records(more, args_.v.dim);
+        const Records joined(more + tile.n_rows * span_records.stride(), args_.v.dim);
+        joined.clear(tile.n_rows);
+        const int end = spans_.holding((tile.position + n_tokens - 1) / kPageTokens) + 1;
+        for (int span = spans_.holding(first_seen(tile.position) / kPageTokens); span < end;
+             ++span) {
+            attend_span(piece, tile, span, span_records);
+            for (int row = 0; row < tile.n_rows; ++row) joined.join(row, span_records, row);
+        }
+        for (int row = 0; row < tile.n_rows; ++row)
+            finish(joined, row, tile.token + row / shared_, key_head * shared_ + row % shared_);
+    }
+
+    // Gathers the tile's queries. `more`: room for two sets of records.
+    Tile load_tile(const Piece& piece, int first, int n_tokens, int key_head, Thread& thread,
+                   float** more) const {
+        const int dim = args_.q.dim, n_rows = n_tokens * shared_;
+        const size_t q_floats = round_up(n_rows * dim, 16), score_floats = n_rows * kPageTokens;
+        const int widest = dim > args_.v.dim ? dim : args_.v.dim;
+        const size_t scratch_floats = tile_scratch_floats(widest);
+        const size_t record_floats = 2 * n_rows * Records::stride_of(args_.v.dim);
+        auto* memory = static_cast<float*>(thread.scratch(
+            sizeof(float) * (q_floats + score_floats + scratch_floats + record_floats)));
+        const Tile tile{piece.token + first,
+                        piece.position + first,
+                        n_tokens,
+                        key_head,
+                        n_rows,
+                        memory,
+                        memory + q_floats,
+                        memory + q_floats + score_floats};
+        for (int row = 0; row < n_rows; ++row) {
+            const float* q =
+                args_.q.at(tile.token + row / shared_, key_head * shared_ + row % shared_);
+            for (int i = 0; i < dim; ++i) tile.q[row * dim + i] = q[i] * args_.scale;
+        }
+        *more = tile.scratch + scratch_floats;
+        return tile;
+    }
+
+    void attend_span(const Piece& piece, const Tile& tile, int span, const Records& out) const {
+        out.clear(tile.n_rows);
+        int page = first_seen(tile.position) / kPageTokens;
+        if (page < spans_.begin(span)) page = spans_.begin(span);
+        int end = (tile.position + tile.n_tokens - 1) / kPageTokens + 1;
+        if (end > spans_.begin(span + 1)) end = spans_.begin(span + 1);
+        for (; page < end; ++page) attend_page(piece, tile, page, out);
+    }
+
+    // The tokens that see something of the page are consecutive.
+    void attend_page(const Piece& piece, const Tile& tile, int page, const Records& out) const {
+        const int start = page * kPageTokens - tile.position;  // of the page, in tokens of the tile
+        int end = tile.n_tokens;
+        if (args_.window > 0 && end > start + kPageTokens - 1 + args_.window)
+            end = start + kPageTokens - 1 + args_.window;
+        const int first = start > 0 ? start : 0;
+        const int row = first * shared_, n_rows = (end - first) * shared_;
+        const Sequences& all = args_.sequences;
+        const int at = all.pages[piece.sequence * all.pages_stride + page];
+        const int dim = args_.q.dim;
+        args_.format->score(blocks_.keys(at, tile.key_head), dim, tile.q + row * dim, n_rows,
+                            tile.scores, tile.scratch);
+        for (int t = first; t < end; ++t) {
+            const int position = tile.position + t - page * kPageTokens;  // in the page
+            const int to = position + 1 < kPageTokens ? position + 1 : kPageTokens;
+            const int from = first_seen(tile.position + t) - page * kPageTokens;
+            for (int i = t * shared_; i < (t + 1) * shared_; ++i)
+                out.weigh(i, tile.scores + (i - row) * kPageTokens, from, to);
+        }
+        const int last = end - start;  // behind the last position that any of them sees
+        args_.format->mix(blocks_.values(at, tile.key_head), args_.v.dim,
+                          last < kPageTokens ? last : kPageTokens, tile.scores, n_rows,
+                          out.sums(row), out.stride(), tile.scratch);
+    }
+
+    AttendArgs args_;
+    Blocks blocks_;
+    Spans spans_;
+    int shared_;  // query heads of a key head
+    Piece* pieces_;
+    float* records_ = nullptr;
+    size_t records_bytes_ = 0;
+};
+
+// Joins the spans of short pieces; an item is one query row.
+class Join final : public Op {
+  public:
+    Join(const AttendArgs& args, const Attend& attend)
+        : attend_(attend),
+          n_heads_(args.q.n_heads),
+          shared_(args.q.n_heads / args.k.n_heads),
+          dim_(args.v.dim) {}
+
+    int prepare() override {
+        int n_items = 0, n_spans = 1;
+        for (int s = 0; s < attend_.n_pieces(); ++s) {
+            n_items += n_rows(s);
+            if (n_spans < attend_.piece(s).n_spans) n_spans = attend_.piece(s).n_spans;
+        }
+        chunks_ = chunks_of(n_items, static_cast<double>(n_spans) * dim_, kSmallWork);
+        return n_items == 0 ? 0 : chunks_.count();
+    }
+
+    void run(int chunk, Thread& thread) override {
+        const size_t n_bytes = sizeof(float) * Records::stride_of(dim_);
+        const Records joined(static_cast<float*>(thread.scratch(n_bytes)), dim_);
+        int item = chunks_.begin(chunk), s = 0;
+        for (; item >= n_rows(s); ++s) item -= n_rows(s);
+        for (int left = chunks_.end(chunk) - chunks_.begin(chunk); left > 0; --left, ++item) {
+            while (item >= n_rows(s)) item = 0, ++s;
+            const Piece& piece = attend_.piece(s);
+            const int token = item / n_heads_, head = item % n_heads_;
+            joined.clear(1);
+            for (int span = 0; span < piece.n_spans; ++span)
+                joined.join(0, attend_.records(piece, span, head / shared_),
+                            token * shared_ + head % shared_);
+            attend_.finish(joined, 0, piece.token + token, head);
+        }
+    }
+
+  private:
+    int n_rows(int s) const {
+        const Piece& piece = attend_.piece(s);
+        return piece.is_short() && piece.n_spans > 1 ? piece.n_tokens * n_heads_ : 0;
+    }
+
+    const Attend& attend_;
+    int n_heads_, shared_, dim_;
+    Chunks chunks_;
+};
+
+}  // namespace
+
+void attend(Program& program, const AttendArgs& args) {
+    program.add(new Append(args));
+    auto* attend = new Attend(program, args);
+    program.add(attend);
+    program.add(new Join(args, *attend));
+}
+
+}  // namespace octavo::OCTAVO_LEVEL

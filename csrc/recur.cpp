@@ -1,0 +1,247 @@
+// The gated delta net: short convolution, normalised queries and keys, the delta rule (delta.h),
+// normalised and gated output. A chunk is one value head of one sequence; its state stays in the
+// caches from the first token to the last.
+#include <cmath>
+
+#include "chunks.h"
+#include "delta.h"
+#include "kernels.h"
+#include "program.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+namespace {
+
+constexpr int kSliceChannels = 1024;
+
+float sigmoid(float x) {
+    return 1.0f / (1.0f + std::exp(-x));
+}
+
+float softplus(float x) {
+    return (x > 0 ? x : 0) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+// The raw inputs of one sequence's convolution, those before the step included.
+class Inputs {
+  public:
+    Inputs(const RecurArgs& args, int s)
+        : qkv_(args.qkv), first_(args.sequences.starts[s]), history_(args.conv_kernel - 1) {
+        const int64_t slot = args.sequences.slots[s];
+        if (args.sequences.n_past[s] > 0) past_ = args.conv + slot * history_ * args.qkv.dim;
+    }
+
+    // All channels of token t >= start - (kernel - 1); nullptr: zeros.
+    const float* at(int t) const {
+        if (t >= first_) return qkv_.at(t, 0);
+        return past_ ? past_ + static_cast<int64_t>(t - first_ + history_) * qkv_.dim : nullptr;
+    }
+
+  private:
+    Heads qkv_;
+    int first_, history_;
+    const float* past_ = nullptr;
+};
+
+class Delta final : public Op {
+  public:
+    Delta(Program& program, const RecurArgs& args) : args_(args) {
+        // Taps of neighbouring channels side by side.
+        const int n_channels = args.qkv.dim, n_taps = args.conv_kernel;
+        taps_ = static_cast<float*>(program.buffer(sizeof(float) * n_channels * n_taps));
+        for (int channel = 0; channel < n_channels; ++channel)
+            for (int tap = 0; tap < n_taps; ++tap)
+                taps_[tap * n_channels + channel] = args.conv_weight[channel * n_taps + tap];
+    }
+
+    int prepare() override {
+        return args_.qkv.n_tokens == 0 ? 0 : args_.sequences.n_sequences * args_.n_value_heads;
+    }
+
+    void run(int chunk, Thread& thread) override {
+        const Sequences& all = args_.sequences;
+        const int s = chunk / args_.n_value_heads, head = chunk % args_.n_value_heads;
+        const int end = all.starts[s + 1];
+        if (all.starts[s] == end) return;
+        const int own_floats = args_.key_dim * round_up(args_.value_dim, kLanes);
+        const size_t n_floats = own_floats + Block::n_floats(args_.key_dim, args_.value_dim);
+        auto* own = static_cast<float*>(thread.scratch(sizeof(float) * n_floats));
+        Block block(own + own_floats, args_.key_dim, args_.value_dim);
+        const Inputs inputs(args_, s);
+        State state = state_before(s, head, {own, block.value_padded});
+        for (int t = all.starts[s], n; t < end; t += n) {
+            n = 1;  // a block ends where a state is asked for
+            while (n < kBlockTokens && t + n < end && all.state_slots[t + n - 1] < 0) ++n;
+            run_block(inputs, head, t, n, state, block);
+            const int slot = all.state_slots[t + n - 1];
+            if (slot >= 0 || t + n < end)
+                state = state_after(slot, head, state, {own, block.value_padded}, block);
+        }
+    }
+
+  private:
+    // Whether a state in its slot has rows of whole vectors; if not, a copy is worked on.
+    bool is_whole() const { return args_.value_dim % kLanes == 0; }
+
+    State in_slot(int slot, int head) const {
+        const int64_t index = static_cast<int64_t>(slot) * args_.n_value_heads + head;
+        return {args_.state + index * args_.key_dim * args_.value_dim, args_.value_dim};
+    }
+
+    void copy(State from, State to) const {
+        for (int i = 0; i < args_.key_dim; ++i)
+            std::memcpy(to.data + i * to.stride, from.data + i * from.stride,
+                        sizeof(float) * args_.value_dim);
+    }
+
+    State state_before(int s, int head, State own) const {
+        const State stored = in_slot(args_.sequences.slots[s], head);
+        const bool is_new = args_.sequences.n_past[s] == 0;
+        if (!is_new && is_whole()) return stored;
+        std::memset(own.data, 0, sizeof(float) * args_.key_dim * own.stride);
+        if (!is_new) copy(stored, own);
+        return own;
+    }
+
+    // Updates the state and stores it in `slot` if that is not negative.
+    State state_after(int slot, int head, State state, State own, Block& block) const {
+        if (slot >= 0 && is_whole()) {
+            block.update(state, in_slot(slot, head));
+            return in_slot(slot, head);
+        }
+        block.update(state, own);
+        if (slot >= 0) copy(own, in_slot(slot, head));
+        return own;
+    }
+
+    void run_block(const Inputs& inputs, int head, int token, int n, State state,
+                   Block& block) const {
+        const int key_head = args_.tiled ? head % args_.n_key_heads
+                                         : head / (args_.n_value_heads / args_.n_key_heads);
+        const int keys_at = args_.n_key_heads * args_.key_dim, values_at = 2 * keys_at;
+        block.begin(n);
+        for (int t = 0; t < n; ++t) {
+            const int at = token + t;
+            convolve(inputs, at, key_head * args_.key_dim, args_.key_dim, block.query(t));
+            convolve(inputs, at, keys_at + key_head * args_.key_dim, args_.key_dim, block.key(t));
+            convolve(inputs, at, values_at + head * args_.value_dim, args_.value_dim,
+                     block.value(t));
+            normalise(block.query(t), block.key_padded, 1.0f / std::sqrt(args_.key_dim * 1.0f));
+            normalise(block.key(t), block.key_padded, 1.0f);
+            block.set_gates(t,
+                            args_.a[head] * softplus(args_.alpha.at(at, 0)[head] + args_.dt[head]),
+                            sigmoid(args_.beta.at(at, 0)[head]));
+        }
+        block.read_state(state);
+        for (int t = 0; t < n; ++t) {
+            const int64_t at = static_cast<int64_t>(token + t) * args_.n_value_heads + head;
+            finish(block.run_token(t), args_.z.at(token + t, 0) + head * args_.value_dim,
+                   args_.out + at * args_.value_dim);
+        }
+    }
+
+    // SiLU of the convolution of some channels; zeros up to whole vectors.
+    void convolve(const Inputs& inputs, int token, int channel, int width, float* out) const {
+        for (int i = 0; i < width; i += kLanes) {
+            F sum = zero();
+            for (int tap = 0; tap < args_.conv_kernel; ++tap) {
+                const float* row = inputs.at(token - args_.conv_kernel + 1 + tap);
+                if (!row) continue;
+                const float* weights = taps_ + tap * args_.qkv.dim;
+                sum = fma(load_at_most(weights + channel + i, width - i),
+                          load_at_most(row + channel + i, width - i), sum);
+            }
+            store(out + i, silu(sum));
+        }
+    }
+
+    void normalise(float* x, int padded, float scale) const {
+        const F factor = splat(scale / std::sqrt(dot(x, x, padded) + args_.eps));
+        for (int i = 0; i < padded; i += kLanes) store(x + i, mul(load(x + i), factor));
+    }
+
+    // out = RMS norm of x, gated.
+    void finish(const float* x, const float* gate, float* out) const {
+        const int dim = args_.value_dim;
+        const float squares = dot(x, x, round_up(dim, kLanes));
+        const F factor = splat(1.0f / std::sqrt(squares / dim + args_.eps));
+        for (int i = 0; i < dim; i += kLanes) {
+            const F weight = load_at_most(args_.norm_weight + i, dim - i);
+            const F gated = silu(load_at_most(gate + i, dim - i));
+            const F normed = mul(mul(load(x + i), factor), weight);
+            store_at_most(out + i, mul(normed, gated), dim - i);
+        }
+    }
+
+    RecurArgs args_;
+    float* taps_;
+};
+
+// Stores the convolution inputs that the next step will need, once nobody reads the old ones any
+// more; an item is a slice of the channels of one sequence.
+class SaveInputs final : public Op {
+  public:
+    explicit SaveInputs(const RecurArgs& args)
+        : args_(args), n_slices_((args.qkv.dim + kSliceChannels - 1) / kSliceChannels) {}
+
+    int prepare() override {
+        if (args_.conv_kernel == 1) return 0;
+        chunks_ = chunks_of(args_.sequences.n_sequences * n_slices_,
+                            args_.conv_kernel * kSliceChannels, kSmallWork);
+        return chunks_.n_items == 0 ? 0 : chunks_.count();
+    }
+
+    void run(int chunk, Thread& thread) override {
+        for (int item = chunks_.begin(chunk); item < chunks_.end(chunk); ++item) {
+            const int channel = item % n_slices_ * kSliceChannels;
+            const int left = args_.qkv.dim - channel;
+            save(item / n_slices_, channel, left < kSliceChannels ? left : kSliceChannels, thread);
+        }
+    }
+
+  private:
+    void save(int s, int channel, int width, Thread& thread) const {
+        const Sequences& all = args_.sequences;
+        const int history = args_.conv_kernel - 1;
+        // A slot that is written may be the one that was read: its inputs are kept aside.
+        auto* past = static_cast<float*>(thread.scratch(sizeof(float) * history * width));
+        const Inputs inputs(args_, s);
+        const int first = all.starts[s];
+        for (int i = 0; i < history; ++i)
+            fetch(inputs.at(first - history + i), channel, width, past + i * width);
+        for (int t = first; t < all.starts[s + 1]; ++t) {
+            if (all.state_slots[t] < 0) continue;
+            float* out = args_.conv +
+                         static_cast<int64_t>(all.state_slots[t]) * history * args_.qkv.dim +
+                         channel;
+            for (int i = 0; i < history; ++i, out += args_.qkv.dim) {
+                const int from = t - history + 1 + i;
+                if (from >= first)
+                    fetch(inputs.at(from), channel, width, out);
+                else
+                    std::memcpy(out, past + (from - first + history) * width,
+                                sizeof(float) * width);
+            }
+        }
+    }
+
+    static void fetch(const float* row, int channel, int width, float* out) {
+        if (row)
+            std::memcpy(out, row + channel, sizeof(float) * width);
+        else
+            std::memset(out, 0, sizeof(float) * width);
+    }
+
+    RecurArgs args_;
+    int n_slices_;
+    Chunks chunks_;
+};
+
+}  // namespace
+
+void recur(Program& program, const RecurArgs& args) {
+    program.add(new Delta(program, args));
+    program.add(new SaveInputs(args));
+}
+
+}  // namespace octavo::OCTAVO_LEVEL
