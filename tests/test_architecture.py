@@ -40,7 +40,10 @@ MAX_FUNCTION_LINES = 60
 CXX_SUFFIXES = {".h", ".hpp", ".cpp"}
 
 # What a program must not wait for when it only asks for help or looks at a file.
-HEAVY = ("torch", "triton", "tokenizers", "llguidance", "jinja2", "rich", "psutil", "numpy")
+HEAVY = (
+    *("torch", "triton", "tokenizers", "llguidance", "jinja2", "rich", "psutil", "numpy"),
+    *("fastapi", "starlette", "uvicorn", "pydantic"),
+)
 
 
 def part(path: Path) -> str:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import httpx
 import pytest
 import typer
 
 import octavo
 import octavo.cli
+from serving import serving
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -86,18 +87,17 @@ def test_a_request_makes_these_hops(tiny_file: Callable[..., Path]) -> None:
     def watch(frame: FrameType, event: str, argument: object) -> None:
         passed.add(frame.f_code.co_filename)
 
-    threading.setprofile(watch)  # of the engine's thread, which starts with the model
+    question = {"messages": [{"role": "user", "content": "Say it."}], "max_tokens": 3}
+    threading.setprofile(watch)  # of all threads that start from here on
     try:
-        model = octavo.load(tiny_file("llama"), context=128)
+        with (
+            octavo.load(tiny_file("llama"), context=128) as model,
+            serving(model) as address,
+        ):
+            passed.clear()
+            assert httpx.post(f"{address}/v1/chat/completions", json=question).is_success
     finally:
         threading.setprofile(None)
-    with model:
-        passed.clear()
-        sys.setprofile(watch)
-        try:
-            model.chat("Say it.", max_tokens=3)
-        finally:
-            sys.setprofile(None)
     home = Path(octavo.__file__).parents[1]
     files = {Path(name).relative_to(home).as_posix() for name in passed if str(home) in name}
     for number, cell in hops()[1:]:  # Python enters at the second

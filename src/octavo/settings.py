@@ -25,6 +25,7 @@ class Settings:
     offline: bool  # OCTAVO_OFFLINE: never reach for the network
     hf_endpoint: str = "https://huggingface.co"  # HF_ENDPOINT: Hugging Face, or a mirror of it
     ms_endpoint: str = "https://modelscope.cn"  # MODELSCOPE_ENDPOINT: the same for ModelScope
+    api_key: str = field(default="", repr=False)  # OCTAVO_API_KEY: what `serve` asks clients for
     hf_token: str = field(default="", repr=False)  # HF_TOKEN: for private and gated models
 
     @classmethod
@@ -44,6 +45,7 @@ class Settings:
             offline=_whole_number("OCTAVO_OFFLINE", 0, 1) == 1,
             hf_endpoint=os.environ.get("HF_ENDPOINT") or cls.hf_endpoint,
             ms_endpoint=os.environ.get("MODELSCOPE_ENDPOINT") or cls.ms_endpoint,
+            api_key=os.environ.get("OCTAVO_API_KEY", ""),
             hf_token=os.environ.get("HF_TOKEN", ""),
         )
 

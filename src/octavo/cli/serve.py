@@ -1,0 +1,171 @@
+"""Serve a model over HTTP, for clients of OpenAI's, Anthropic's and llama.cpp's APIs.
+
+It listens at once; until the model is loaded it answers 503. Ctrl-C stops it when running
+answers have ended, or after --stop-seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli import _screen as screen
+from octavo.cli._options import LoadFlags, Model
+from octavo.errors import NotFoundError, SettingError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from octavo.server.guard import Rules
+    from octavo.server.resident import Report, Resident
+    from octavo.session import Session
+
+KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
+
+
+@dataclass
+class ServeFlags:
+    """Where to listen, and to whom."""
+
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free one.")
+    ] = 8080
+    alias: Annotated[str | None, typer.Option("--alias", help="Name of the model for clients.")] = (
+        None
+    )
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option("--api-key", help="Ask for this key; repeatable. Better: OCTAVO_API_KEY."),
+    ] = None
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", help="File with keys, one a line.")
+    ] = None
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option("--allowed-host", help="Name by which clients may call; repeatable."),
+    ] = None
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="Web page that may read answers; repeatable."),
+    ] = None
+    max_queue: Annotated[
+        int, typer.Option("--max-queue", min=0, help="Requests that may wait; more get 429.")
+    ] = 64
+    max_body_mib: Annotated[
+        int, typer.Option("--max-body-mib", min=1, help="Largest request body.")
+    ] = 32
+    stop_seconds: Annotated[
+        int, typer.Option("--stop-seconds", min=0, help="Time for answers to end when stopping.")
+    ] = 30
+
+
+def main(model: Model, serve: ServeFlags, load: LoadFlags) -> None:
+    """The command."""
+    import uvicorn
+
+    from octavo.server.app import make_app
+    from octavo.server.guard import check_address
+    from octavo.server.resident import Resident
+
+    rules = _rules(serve)
+    check_address(serve.host, rules.keys)
+    listener = _listen(serve.host, serve.port)
+    name = serve.alias or _name(model)
+    resident = Resident(
+        lambda report: _load(model, load, report), name, max_waiting=serve.max_queue
+    )
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    config = uvicorn.Config(
+        make_app(resident, rules),
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=serve.stop_seconds,
+    )
+    server = uvicorn.Server(config)
+    resident.on_end_of_loading = lambda: _after_loading(resident, server)
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    screen.note(f"listening on http://{shown}:{port}, loading {model}")
+    server.run([listener])
+    if resident.error is not None:
+        raise resident.error
+
+
+def _after_loading(resident: Resident, server: uvicorn.Server) -> None:
+    """Say that it can begin; without a model there is nothing to go on for."""
+    if resident.state == "failed":
+        server.should_exit = True
+    elif resident.state == "ready":
+        plan = resident.session.plan
+        screen.note(
+            f"ready: {resident.name}, {plan.sequences} x {plan.context:,} tokens of context"
+        )
+
+
+def _load(model: str, flags: LoadFlags, report: Report) -> Session:
+    from octavo.session import load, locate
+
+    files = screen.FileSum(lambda done, total: report("fetching", done, total))
+    path = locate(model, files)
+    return load(path, progress=lambda done, total: report("loading", done, total), **flags.wishes())
+
+
+def _rules(serve: ServeFlags) -> Rules:
+    from octavo.server.guard import Rules
+    from octavo.settings import Settings
+
+    keys = [*(serve.api_key or ()), *_keys_of(serve.api_key_file)]
+    keys = keys or [key for key in (Settings.from_environment().api_key,) if key]
+    return Rules(
+        keys=tuple(keys),
+        hosts=tuple(name.lower() for name in serve.allowed_host or ()),
+        origins=tuple(serve.allow_origin or ()),
+        max_body_bytes=serve.max_body_mib << 20,
+    )
+
+
+def _keys_of(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotFoundError(f"{path} cannot be read: {error}", "Give a text file.") from error
+    keys = [line.strip() for line in lines if line.strip()]
+    if not keys:
+        raise SettingError(f"{path} holds no key", "Write one key a line.")
+    return keys
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound, so that a wrong address is told at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":  # there it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            "Choose another --port or --host.",
+        ) from error
+    return listener
+
+
+def _name(model: str) -> str:
+    """What clients call the model: the alias, or the name of the file."""
+    path = Path(model)
+    return path.stem if path.suffix.lower() == ".gguf" or path.exists() else model

@@ -1,0 +1,74 @@
+"""The application: routes, errors and the door, put together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from octavo import registry
+from octavo.errors import OctavoError
+from octavo.server.faults import Fault, RefusedError, fault_of
+from octavo.server.feed import ClientGoneError
+from octavo.server.guard import Guard, Rules
+from octavo.server.record import Record
+from octavo.server.resident import Resident
+
+GONE_STATUS = 499  # nobody reads it; the log and the counts do
+
+
+def make_app(resident: Resident, rules: Rules | None = None) -> FastAPI:
+    """The application that serves `resident`. The model begins to load when the app starts."""
+    rules = rules or Rules()
+
+    @contextlib.asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        resident.start()
+        yield
+        resident.close()
+
+    app = FastAPI(title="Octavo", lifespan=life)
+    app.state.resident = resident
+    for name in registry.names("server.routes"):
+        app.include_router(registry.find("server.routes", name, "API family").router)
+    for kind in (OctavoError, RefusedError, RequestValidationError):
+        app.add_exception_handler(kind, _answer_error)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(ClientGoneError, _answer_nobody)
+    app.add_middleware(Guard, rules=rules, tally=resident.tally)
+    if rules.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=rules.origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id"],
+        )
+    return app
+
+
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+    return _response(request, fault_of(error))
+
+
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+    """No such path, or not by this method."""
+    assert isinstance(error, HTTPException)
+    message = str(error.detail)
+    if error.status_code == 404:
+        message = f"there is no {request.method} {request.url.path} here"
+    return _response(request, Fault(error.status_code, message))
+
+
+async def _answer_nobody(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({}, GONE_STATUS)
+
+
+def _response(request: Request, fault: Fault) -> JSONResponse:
+    body = fault.body(request.url.path, Record.of(request).id)
+    return JSONResponse(body, fault.status, fault.headers)

@@ -1,0 +1,84 @@
+"""From a request to the model's replies: what all API families do in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fastapi import Request
+
+from octavo.chat import Reply
+from octavo.engine.grammar import compile_grammar
+from octavo.errors import UnsupportedError
+from octavo.server.feed import Feed, begin
+from octavo.server.resident import Resident, Served
+from octavo.text.template import Prompt
+from octavo.types import ChatRequest, SamplingParams
+
+
+def resident_of(request: Request) -> Resident:
+    """The model that the application serves."""
+    resident: Resident = request.app.state.resident
+    return resident
+
+
+async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
+    """Start `n` answers to a chat.
+
+    Raises:
+        OctavoError, RefusedError: it cannot be served; nothing has been sent.
+    """
+
+    def start(session: Served) -> list[Reply]:
+        asked = _fit(chat, session)
+        return [session.ask(replace(asked, params=p)) for p in choices(asked.params, n)]
+
+    return await begin(resident_of(request), n, start)
+
+
+async def complete(
+    request: Request,
+    prompts: Sequence[str | Sequence[int]],
+    params: SamplingParams,
+    stop: Sequence[str] = (),
+    n: int = 1,
+) -> Feed:
+    """Start `n` continuations of each prompt, those of the first prompt first. Errors as `ask`."""
+
+    def start(session: Served) -> list[Reply]:
+        each = choices(params, n)
+        return [session.complete(prompt, p, stop) for prompt in prompts for p in each]
+
+    return await begin(resident_of(request), n * len(prompts), start)
+
+
+def choices(params: SamplingParams, n: int) -> list[SamplingParams]:
+    """`n` of them that differ: a given seed counts up."""
+    if params.seed is None:
+        return [params] * n
+    return [replace(params, seed=(params.seed + i) % 2**64) for i in range(n)]
+
+
+def prompt_of(session: Served, chat: ChatRequest) -> Prompt:
+    """What the model would read.
+
+    Raises:
+        UnsupportedError, TemplateError: there is no template, or it refuses the messages.
+    """
+    if session.template is None:
+        raise UnsupportedError("The model's file has no chat template", "Use a text prompt.")
+    return session.template.prompt(_fit(chat, session))
+
+
+def _fit(chat: ChatRequest, session: Served) -> ChatRequest:
+    """The request for this model.
+
+    A model that does not think gets no wish about it: agents send one to every model. A grammar
+    that waits for the end of thinking is tried now, while a wrong one can still be told.
+    """
+    tags = session.template.reasoning_tags if session.template else None
+    if tags is None:
+        return replace(chat, thinking=None, thinking_budget=None)
+    if chat.params.grammar is not None:
+        compile_grammar(chat.params.grammar, session.tokenizer)
+    return chat

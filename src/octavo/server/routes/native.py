@@ -1,0 +1,192 @@
+"""llama.cpp's own API, so that its clients work: completion, tokens, templates, properties."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from octavo.chat import Answer
+from octavo.errors import OctavoError
+from octavo.server import sse
+from octavo.server.asking import complete, prompt_of, resident_of
+from octavo.server.faults import Fault, RefusedError, fault_of
+from octavo.server.feed import Feed
+from octavo.server.record import Record
+from octavo.server.resident import Served
+from octavo.server.wire.body import stops
+from octavo.server.wire.native import (
+    DetokenizeBody,
+    NativeBody,
+    NativeWriter,
+    TemplateBody,
+    TokenizeBody,
+    settings_of,
+)
+from octavo.text.template import Template
+from octavo.types import SamplingParams
+
+router = APIRouter(tags=["llama.cpp"])
+
+
+@router.post("/completion")
+async def completion(body: NativeBody, request: Request) -> Response:
+    """Continue a text, or ids, or both mixed, as they are."""
+    resident = resident_of(request)
+    session = resident.session
+    prompt = _prompt(session, body.prompt)
+    params = body.sampling(body.n_probs or None)
+    feed = await complete(request, [prompt], params, stops(body.stop))
+    text = prompt if isinstance(prompt, str) else session.tokenizer.decode(prompt)
+    piece = session.tokenizer.piece if body.n_probs else None
+    writer = NativeWriter(resident.name, feed.answers[0], text, params, piece)
+    if not body.stream:
+        await feed.whole(request)
+        return Response(sse.encode(writer.whole()), media_type="application/json")
+    record = Record.of(request)
+
+    def gone() -> None:
+        record.finish = "gone"
+
+    return sse.EventStream(_chunks(feed, writer, record), on_end=feed.cancel, on_gone=gone)
+
+
+@router.post("/tokenize")
+async def tokenize(body: TokenizeBody, request: Request) -> JSONResponse:
+    """The ids of a text."""
+    tokenizer = resident_of(request).session.tokenizer
+
+    def encode() -> list[int]:
+        return tokenizer.encode(
+            body.content, parse_special=body.parse_special, add_special=body.add_special
+        )
+
+    ids = await anyio.to_thread.run_sync(encode)
+    if not body.with_pieces:
+        return JSONResponse({"tokens": ids})
+    return JSONResponse(
+        {"tokens": [{"id": id, "piece": _piece(tokenizer.piece(id))} for id in ids]}
+    )
+
+
+@router.post("/detokenize")
+async def detokenize(body: DetokenizeBody, request: Request) -> JSONResponse:
+    """The text of ids."""
+    return JSONResponse({"content": resident_of(request).session.tokenizer.decode(body.tokens)})
+
+
+@router.post("/apply-template")
+async def apply_template(body: TemplateBody, request: Request) -> Response:
+    """The text that the model would read for a chat."""
+    session, chat = resident_of(request).session, body.read()
+    prompt = await anyio.to_thread.run_sync(prompt_of, session, chat)
+    return Response(sse.encode({"prompt": prompt.text}), media_type="application/json")
+
+
+@router.get("/props")
+async def props(request: Request) -> JSONResponse:
+    """What is loaded and what it can."""
+    resident = resident_of(request)
+    session = resident.session
+    plan, tokenizer, template = session.plan, session.tokenizer, session.template
+
+    def text(id: int | None) -> str:
+        return "" if id is None else tokenizer.token_text(id)
+
+    return JSONResponse(
+        {
+            "default_generation_settings": {
+                "n_ctx": plan.context,
+                "params": settings_of(SamplingParams()),
+            },
+            "total_slots": plan.sequences,
+            "model_alias": resident.name,
+            "model_path": plan.model,
+            "modalities": {"vision": False, "audio": False},
+            "chat_template": template.source if template else "",
+            "chat_template_caps": await anyio.to_thread.run_sync(_abilities, template),
+            "bos_token": text(tokenizer.bos_id),
+            "eos_token": text(tokenizer.eos_id),
+            "build_info": _build(),
+            "is_sleeping": False,
+        }
+    )
+
+
+@router.get("/slots")
+async def slots(request: Request) -> JSONResponse:
+    """A place for each sequence that can run at once. `?fail_on_no_slot=1`: 503 if all work."""
+    session = resident_of(request).session
+    n_running = int(session.engine.stats.snapshot()["running"])
+    n_slots = session.plan.sequences
+    if request.query_params.get("fail_on_no_slot") and n_running >= n_slots:
+        raise RefusedError(Fault(503, "no slot available", retry_after_seconds=1))
+    return JSONResponse(
+        [
+            {
+                "id": number,
+                "n_ctx": session.plan.context,
+                "is_processing": number < n_running,
+                "next_token": {"n_decoded": 0, "n_remain": -1},
+            }
+            for number in range(n_slots)
+        ]
+    )
+
+
+async def _chunks(feed: Feed, writer: NativeWriter, record: Record) -> AsyncIterator[bytes]:
+    try:
+        async for _, event in feed.events():
+            if isinstance(event, Answer):
+                record.add(feed.answers)
+                yield sse.event(writer.last())
+            else:
+                yield sse.event(writer.chunk(event, feed.prompt_tokens))
+    except OctavoError as error:
+        record.finish = "error"
+        yield sse.event(fault_of(error).body(record.path, record.id))
+
+
+def _prompt(session: Served, given: str | list[int | str]) -> str | list[int]:
+    """A text as it is; a list of texts and ids as ids."""
+    if isinstance(given, str):
+        return given
+    ids: list[int] = []
+    for part in given:
+        if isinstance(part, int):
+            ids.append(part)
+        else:
+            ids += session.tokenizer.encode(part, parse_special=True)
+    return ids
+
+
+def _piece(data: bytes) -> str | list[int]:
+    """A token's text; its bytes where they are no text by themselves."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)
+
+
+def _build() -> str:
+    try:
+        return f"octavo {version('octavo')}"
+    except PackageNotFoundError:  # run from its sources
+        return "octavo"
+
+
+def _abilities(template: Template | None) -> dict[str, Any]:
+    if template is None:
+        return {}
+    return {
+        "supports_tools": template.has_tools,
+        "supports_tool_calls": bool(template.tool_dialect),
+        "supports_system_role": template.habits.system,
+        "supports_thinking": template.reasoning_tags is not None,
+        "supports_thinking_switch": template.has_thinking_switch,
+        "supports_preserve_reasoning": template.keeps_thinking,
+    }

@@ -1,0 +1,129 @@
+"""OpenAI's API: chats, completions and embeddings."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from octavo.chat import Answer
+from octavo.errors import OctavoError, RequestError
+from octavo.server import sse
+from octavo.server.asking import ask, complete, resident_of
+from octavo.server.faults import fault_of
+from octavo.server.feed import Feed
+from octavo.server.record import Record
+from octavo.server.wire.body import stops
+from octavo.server.wire.openai import ChatBody, CompletionBody, EmbeddingBody
+from octavo.server.wire.openai_answer import ChatWriter, TextWriter
+
+router = APIRouter(tags=["OpenAI"])
+
+
+@router.post("/v1/chat/completions")
+@router.post("/chat/completions", include_in_schema=False)
+async def chat_completions(body: ChatBody, request: Request) -> Response:
+    """Answer a chat."""
+    chat, n = body.read(), body.n or 1
+    feed = await ask(request, chat, n)
+    resident = resident_of(request)
+    writer = ChatWriter(
+        resident.name,
+        feed.answers,
+        piece=resident.session.tokenizer.piece if body.logprobs else None,
+        streamed=bool(body.stream),
+        with_usage=body.wants_usage,
+    )
+    return await _respond(feed, writer, request, bool(body.stream))
+
+
+@router.post("/v1/completions")
+@router.post("/completions", include_in_schema=False)
+async def completions(body: CompletionBody, request: Request) -> Response:
+    """Continue texts as they are."""
+    body.check()
+    resident, prompts, n = resident_of(request), body.prompts, body.n or 1
+    tokenizer = resident.session.tokenizer
+    params = body.sampling(body.n_logprobs)
+    feed = await complete(request, prompts, params, stops(body.stop), n)
+    texts = [p if isinstance(p, str) else tokenizer.decode(p) for p in prompts]
+    writer = TextWriter(
+        resident.name,
+        feed.answers,
+        echoes=[text if body.echo else "" for text in texts for _ in range(n)],
+        n_prompts=len(prompts),
+        piece=tokenizer.piece if body.n_logprobs is not None else None,
+        with_usage=bool(body.stream_options and body.stream_options.include_usage),
+    )
+    return await _respond(feed, writer, request, bool(body.stream))
+
+
+@router.post("/v1/embeddings")
+@router.post("/embeddings", include_in_schema=False)
+async def embeddings(body: EmbeddingBody, request: Request) -> Response:
+    """Turn texts into vectors of length 1."""
+    if body.encoding_format not in (None, "float", "base64"):
+        raise RequestError(f"encoding_format is {body.encoding_format!r}", "Use float or base64.")
+    resident, texts = resident_of(request), body.texts
+    session = resident.session
+    encode = session.tokenizer.encode
+
+    def compute() -> tuple[int, list[Any]]:
+        ids = [encode(t, add_special=True) if isinstance(t, str) else t for t in texts]
+        rows = session.embed(ids, body.dimensions).astype("<f4")
+        as_text = body.encoding_format == "base64"
+        vectors = [base64.b64encode(r).decode() if as_text else r.tolist() for r in rows]
+        return sum(map(len, ids)), vectors
+
+    resident.admit()
+    try:
+        n_tokens, vectors = await anyio.to_thread.run_sync(compute)
+    finally:
+        resident.release()
+    data = [
+        {"object": "embedding", "index": index, "embedding": vector}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    Record.of(request).fields["prompt_tokens"] = n_tokens
+    return JSONResponse({"object": "list", "data": data, "model": resident.name, "usage": usage})
+
+
+async def _respond(
+    feed: Feed, writer: ChatWriter | TextWriter, request: Request, stream: bool
+) -> Response:
+    if not stream:
+        await feed.whole(request)
+        return Response(sse.encode(writer.whole()), media_type="application/json")
+    record = Record.of(request)
+
+    def gone() -> None:
+        record.finish = "gone"
+
+    return sse.EventStream(_chunks(feed, writer, record), on_end=feed.cancel, on_gone=gone)
+
+
+async def _chunks(
+    feed: Feed, writer: ChatWriter | TextWriter, record: Record
+) -> AsyncIterator[bytes]:
+    """The stream. The first chunks come at once, however long the prompt takes."""
+    for index in range(len(feed.replies)):
+        yield sse.event(writer.first(index))
+    try:
+        async for index, event in feed.events():
+            if isinstance(event, Answer):
+                yield sse.event(writer.last(index, event))
+            else:
+                yield sse.event(writer.chunk(index, event))
+    except OctavoError as error:
+        record.finish = "error"
+        yield sse.event(fault_of(error).body(record.path, record.id))
+    else:
+        record.add(feed.answers)
+        if (counts := writer.usage()) is not None:
+            yield sse.event(counts)
+    yield sse.DONE

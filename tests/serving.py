@@ -1,0 +1,204 @@
+"""A server on a port of its own, with a model whose answers are written down."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import uvicorn
+
+from octavo.chat import Chat, Reply
+from octavo.engine.stats import Stats
+from octavo.errors import ContextFullError, OctavoError
+from octavo.plan.plan import Plan
+from octavo.server.app import make_app
+from octavo.server.guard import Rules
+from octavo.server.resident import Resident, Served
+from octavo.text.template import Template
+from octavo.text.tokenizer import Tokenizer
+from octavo.types import (
+    ChatRequest,
+    FinishReason,
+    SamplingParams,
+    Token,
+    TopLogprob,
+    Usage,
+)
+from tiny_models import as_metadata
+from tiny_vocabulary import byte_level
+
+# Thinks unless told otherwise, as the templates of the Qwen family do.
+THINKER = """\
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+<think>
+{% if enable_thinking is defined and enable_thinking is false %}
+
+</think>
+
+{% endif %}"""
+PLAIN = THINKER.partition("<think>")[0]
+END = "<|im_end|>"
+
+
+def make_plan(**values: Any) -> Plan:
+    """A plan in which only what matters here is true."""
+    plain: dict[str, Any] = {
+        "model": "scripted.gguf",
+        "context": 256,
+        "sequences": 2,
+        "weight_bytes": {"trunk": 1000},
+        "weights": "read",
+        "slow_formats": (),
+    }
+    zero = {"int": 0, "str": ""}
+    empty = {field.name: zero.get(str(field.type), "") for field in fields(Plan)}
+    return Plan(**(empty | plain | values))
+
+
+class ScriptedStream:
+    """The tokens of one script. Before each it waits for `gate`; ends when cancelled."""
+
+    def __init__(
+        self, ids: Sequence[int], finish: FinishReason, n_prompt: int, gate: threading.Semaphore
+    ) -> None:
+        self._ids = list(ids)
+        self._finish = finish
+        self._gate = gate
+        self._n_prompt = n_prompt
+        self.n_logprobs: int | None = None
+        self.error: OctavoError | None = None
+        self.cancelled = threading.Event()
+        self.finish_reason: FinishReason | None = None
+        self.n_read = 0
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=self._n_prompt,
+            cached_tokens=3,
+            completion_tokens=self.n_read,
+            prompt_seconds=0.5,
+            generation_seconds=1.0,
+            first_token_seconds=0.5,
+        )
+
+    def __iter__(self) -> Iterator[Token]:
+        while self._ids and not self.cancelled.is_set():
+            if not self._gate.acquire(timeout=0.02):
+                continue
+            self.n_read += 1
+            yield self._token(self._ids.pop(0))
+        if self.error is not None:
+            raise self.error
+        is_cancelled = self.cancelled.is_set()
+        self.finish_reason = self.finish_reason or ("cancelled" if is_cancelled else self._finish)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def _token(self, id: int) -> Token:
+        if self.n_logprobs is None:
+            return Token(id)
+        tops = tuple(TopLogprob(id + i, -0.5 - i) for i in range(self.n_logprobs))
+        return Token(id, -0.5, tops)
+
+
+class ScriptedSession:
+    """Implements `server.resident.Served`: each request gets the next script.
+
+    A script that ends in END stops by itself. `requests` has (prompt, params) of each.
+    `gate` holds permits for tokens; at the beginning there is no lack of them.
+    """
+
+    def __init__(self, template: str | None, *scripts: str | OctavoError, context: int = 256):
+        self.plan = make_plan(context=context)
+        self.tokenizer = Tokenizer.from_metadata(as_metadata(byte_level("qwen2")))
+        self.template = Template(template, self.tokenizer) if template is not None else None
+        self.stats = Stats()
+        self.requests: list[tuple[str, SamplingParams]] = []
+        self.asked: list[ChatRequest] = []
+        self.streams: list[ScriptedStream] = []
+        self.gate = threading.Semaphore(10**6)
+        self.closed = threading.Event()
+        self._scripts = list(scripts)
+        self._chat = Chat(self, self.tokenizer, self.template)
+
+    @property
+    def engine(self) -> ScriptedSession:
+        return self
+
+    def hold(self) -> None:
+        """Let no token come without a permit of `gate`."""
+        self.gate = threading.Semaphore(0)
+
+    def ask(self, request: ChatRequest) -> Reply:
+        self.asked.append(request)
+        return self._chat.ask(request)
+
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | None = None,
+        stop: Sequence[str] = (),
+    ) -> Reply:
+        return self._chat.complete(prompt, params or SamplingParams(), stop)
+
+    def embed(
+        self, texts: str | Sequence[str | Sequence[int]], dimensions: int | None = None
+    ) -> np.ndarray:
+        rows = [np.full(4, len(text), np.float32) for text in texts]
+        return np.stack(rows)[:, : dimensions or 4]
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def submit(
+        self, ids: Sequence[int], params: SamplingParams, *, marks: Iterable[int] = ()
+    ) -> ScriptedStream:
+        if len(ids) >= self.plan.context:
+            raise ContextFullError("too long", n_tokens=len(ids), limit_tokens=self.plan.context)
+        self.requests.append((self.tokenizer.decode(ids), params))
+        script = self._scripts.pop(0)
+        error = script if isinstance(script, OctavoError) else None
+        whole = "A" if isinstance(script, OctavoError) else script
+        text = whole.removesuffix(END)
+        made = self.tokenizer.encode(text, parse_special=True)
+        limit = len(made) if params.max_tokens < 0 else params.max_tokens
+        finish: FinishReason = "stop" if whole != text and len(made) <= limit else "length"
+        stream = ScriptedStream(made[:limit], finish, len(ids), self.gate)
+        stream.n_logprobs, stream.error = params.n_logprobs, error
+        self.streams.append(stream)
+        return stream
+
+
+@contextlib.contextmanager
+def serving(
+    load: Served | Callable[..., Served], rules: Rules | None = None, **options: Any
+) -> Iterator[str]:
+    """The address of a server that runs while the block does. Waits until the model is there."""
+    loader = load if callable(load) else lambda report: load
+    resident = Resident(loader, "scripted", **options)
+    loaded = threading.Event()
+    resident.on_end_of_loading = loaded.set
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        make_app(resident, rules), log_config=None, ws="none", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    assert loaded.wait(20)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listener.close()
