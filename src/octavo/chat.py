@@ -17,10 +17,19 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from octavo.errors import ContextFullError, RequestError, UnsupportedError
+from octavo.text.calling import Calling
 from octavo.text.split import Content, Event, Reasoning, Splitter, ToolCalled
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
-from octavo.types import ChatRequest, FinishReason, SamplingParams, Token, ToolCall, Usage
+from octavo.types import (
+    ChatRequest,
+    FinishReason,
+    GrammarSpec,
+    SamplingParams,
+    Token,
+    ToolCall,
+    Usage,
+)
 
 __all__ = ["Answer", "Chat", "Content", "Event", "Reasoning", "Reply", "ToolCalled"]
 
@@ -87,7 +96,7 @@ class Chat:
         Raises:
             UnsupportedError: the file has no chat template.
             TemplateError: the template refuses the messages.
-            RequestError: a parameter is wrong.
+            RequestError: a parameter is wrong, or a tool's schema.
         """
         template = self.template
         if template is None:
@@ -95,6 +104,9 @@ class Chat:
                 "The model's file has no chat template", "Continue a text instead of a chat."
             )
         _check_thinking(request, template)
+        calling = Calling.of(request, template, self._tokenizer)
+        if calling is None:
+            request = replace(request, tools=())
         prompt, tags = template.prompt(request), template.reasoning_tags
         ids, in_reasoning = prompt.ids, prompt.in_reasoning
         if tags and _must_not_think(request, template, in_reasoning):
@@ -103,10 +115,18 @@ class Chat:
             ids = ids + self._encode(f"{opening}\n{tags[1]}\n\n")
             in_reasoning = False
         splitter = Splitter(
-            self._tokenizer, stop=request.stop, reasoning_tags=tags, in_reasoning=in_reasoning
+            self._tokenizer,
+            stop=request.stop,
+            reasoning_tags=tags,
+            in_reasoning=in_reasoning,
+            parser=calling.parser() if calling else None,
+            thought_calls=calling.thought_calls() if calling else None,
         )
         limit = self._limit(request, tags[1]) if tags else None
-        return Reply(self._engine, ids, request.params, self._marks(prompt.ids), splitter, limit)
+        params = request.params
+        if calling and params.grammar is None:
+            params = replace(params, grammar=calling.grammar(tags, in_reasoning))
+        return Reply(self._engine, ids, params, self._marks(prompt.ids), splitter, limit)
 
     def complete(
         self, prompt: str | Sequence[int], params: SamplingParams, stop: Sequence[str] = ()
@@ -137,6 +157,14 @@ class Chat:
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, parse_special=True)
+
+
+def _without_thinking(grammar: GrammarSpec | None) -> GrammarSpec | None:
+    """A grammar for an answer whose thinking is over."""
+    if grammar is None or grammar.trigger is None:
+        return grammar
+    trigger = replace(grammar.trigger, in_reasoning=False, reasoning_tags=None)
+    return replace(grammar, trigger=trigger)
 
 
 def _check_thinking(request: ChatRequest, template: Template) -> None:
@@ -201,7 +229,10 @@ class Reply(Iterator[Event]):
         self._splitter = splitter
         self._thinking = thinking  # None: it cannot be ended any more
         # A grammar is for the answer, not for the thinking before it.
-        self._grammar_waits = params.grammar is not None and splitter.in_reasoning
+        grammar = params.grammar
+        self._grammar_waits = (
+            grammar is not None and grammar.trigger is None and splitter.in_reasoning
+        )
         self._n_generated = 0
         self._n_streams = 0
         self._is_cancelled = False
@@ -263,7 +294,7 @@ class Reply(Iterator[Event]):
             if put_in or self._splitter.stop_text is not None:
                 break
         else:
-            if self._thinking and self._splitter.in_reasoning and self._stopped_by_itself:
+            if self._thinking and self._stopped_thinking:
                 put_in = self._thinking.closing
         self._stream.cancel()
         for _ in self._stream:  # made before the engine saw the cancel; its usage is final then
@@ -272,8 +303,10 @@ class Reply(Iterator[Event]):
         return put_in
 
     @property
-    def _stopped_by_itself(self) -> bool:
-        return self._stream.finish_reason == "stop"
+    def _stopped_thinking(self) -> bool:
+        """Whether the model ended inside of its thinking, and not with a call."""
+        is_open = self._splitter.in_reasoning and not self._splitter.has_thought_call
+        return is_open and self._stream.finish_reason == "stop"
 
     def _end_of_thinking(self) -> tuple[int, ...]:
         """Ids to go on with if the thinking has to end, or has ended and a grammar waits."""
@@ -288,7 +321,7 @@ class Reply(Iterator[Event]):
     def _go_on(self, put_in: tuple[int, ...]) -> bool:
         """Ask the engine to continue behind `put_in`; False if there is no room for it."""
         self._thinking = None
-        params = self._params
+        params = replace(self._params, grammar=_without_thinking(self._params.grammar))
         if params.max_tokens >= 0:
             params = replace(params, max_tokens=params.max_tokens - self._n_generated)
         self._ids += put_in

@@ -36,7 +36,14 @@ from octavo.plan.planner import Wishes, make_plan
 from octavo.settings import Settings
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
-from octavo.types import ChatRequest, GrammarSpec, Message, SamplingParams
+from octavo.types import (
+    ChatRequest,
+    GrammarSpec,
+    Message,
+    SamplingParams,
+    ToolChoice,
+    ToolMode,
+)
 
 FileProgress = Callable[[str, int, int | None], None]
 Messages = str | Sequence[Message | Mapping[str, Any]]
@@ -215,6 +222,7 @@ class Session:
         *,
         stream: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: ToolChoice | ToolMode = "auto",
         stop: Sequence[str] = (),
         thinking: bool | None = None,
         thinking_budget: int | None = None,
@@ -228,6 +236,8 @@ class Session:
             stream: return at once; the reply is an iterator of `Content`, `Reasoning` and
                 `ToolCalled`.
             tools: function declarations as OpenAI's API has them.
+            tool_choice: "auto", "required" or "none"; `ToolChoice` says more: one function by
+                its name, one call only, calls that are not constrained.
             stop: texts that end the answer.
             thinking: on or off; None: as the model does by itself.
             thinking_budget: most tokens of thinking.
@@ -242,6 +252,7 @@ class Session:
             messages=_messages(messages),
             params=_params(sampling, json_schema),
             tools=tuple(tools),
+            tool_choice=(ToolChoice(tool_choice) if isinstance(tool_choice, str) else tool_choice),
             stop=tuple(stop),
             thinking=thinking,
             thinking_budget=thinking_budget,

@@ -14,6 +14,22 @@ from octavo.errors import RequestError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 GrammarKind = Literal["json_schema", "regex", "lark"]
+ToolMode = Literal["auto", "required", "none"]
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When a grammar begins to hold; until then the output is free.
+
+    `text`: behind the first time that the answer, not the thinking, says it; "": as soon as the
+    thinking is over. `only_first`: only as the beginning of the answer, blanks aside.
+    `reasoning_tags` and `in_reasoning` are as in `text.split.Splitter`.
+    """
+
+    text: str
+    only_first: bool = False
+    reasoning_tags: tuple[str, str] | None = None
+    in_reasoning: bool = False
 
 
 @dataclass(frozen=True)
@@ -22,6 +38,7 @@ class GrammarSpec:
 
     kind: GrammarKind
     text: str
+    trigger: Trigger | None = None  # None: from the first token on
 
 
 @dataclass(frozen=True)
@@ -151,12 +168,44 @@ class Message:
 
 
 @dataclass(frozen=True)
+class ToolChoice:
+    """Whether and which tools the model calls.
+
+    `mode`: auto: as it likes; required: at least one call; none: the model does not see the
+    tools. `name`: with required, this one and no other; "": any. `parallel`: several calls in one
+    answer are allowed. `constrain`: calls are held to the declared schemas while they are written.
+    `in_thinking`: a sound call at the very end of thinking that was never closed counts.
+
+    Raises:
+        RequestError: a name without "required".
+    """
+
+    mode: ToolMode = "auto"
+    name: str = ""
+    parallel: bool = True
+    constrain: bool = True
+    in_thinking: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("auto", "required", "none"):
+            raise RequestError(
+                f"tool_choice is {self.mode!r}", "Use auto, required, none, or name a function."
+            )
+        if self.name and self.mode != "required":
+            raise RequestError(
+                f"tool_choice names {self.name!r} and is {self.mode!r}",
+                "A named function is always required.",
+            )
+
+
+@dataclass(frozen=True)
 class ChatRequest:
     """Everything a chat needs: the one type that server, command line and Python hand over."""
 
     messages: tuple[Message, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     tools: tuple[Mapping[str, Any], ...] = ()  # OpenAI function declarations
+    tool_choice: ToolChoice = ToolChoice()
     stop: tuple[str, ...] = ()  # strings that end the answer; not part of it
     thinking: bool | None = None  # None: as the model's template does by default
     thinking_budget: int | None = None  # most tokens of thinking; None: no limit

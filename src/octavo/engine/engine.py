@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.decode import Decoding
-from octavo.engine.grammar import Vocabulary, compile_grammar
+from octavo.engine.grammar import Vocabulary
 from octavo.engine.prefill import Prefilling
 from octavo.engine.sampler import Sampler
 from octavo.engine.scheduler import Prefill, Scheduler
@@ -26,6 +26,7 @@ from octavo.engine.speculative import DraftBlock, DraftRule
 from octavo.engine.stats import Stats
 from octavo.engine.steps import Steps
 from octavo.engine.stream import Mailbox, Stream
+from octavo.engine.waiting import start_grammar
 from octavo.errors import BusyError, CacheFullError, ContextFullError, OctavoError, RequestError
 from octavo.kv.cache import Cache, Timeline
 from octavo.kv.prefix import PrefixStore
@@ -181,7 +182,7 @@ class Engine:
         if params.grammar is not None:
             if self._vocabulary is None:
                 raise RequestError("a grammar needs the tokenizer", "Load one with the model.")
-            grammar = compile_grammar(params.grammar, self._vocabulary)
+            grammar = start_grammar(params.grammar, self._vocabulary)
         forbidden = self._unused_ids
         if params.ignore_eos:
             forbidden = np.union1d(forbidden, np.array(list(self._stop_ids), np.int32))

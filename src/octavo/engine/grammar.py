@@ -70,8 +70,21 @@ class Grammar(Protocol):
         ...
 
 
-def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> Grammar:
-    """Start a grammar. The first one of a vocabulary takes a second, the next ones milliseconds.
+class TextGrammar(Grammar, Protocol):
+    """A grammar that can also be fed text, in front of its first token."""
+
+    def accept_text(self, text: str) -> int:
+        """Note a text that is no whole token -> tokens that count for `rollback`.
+
+        -1: the text is not allowed, and nothing was noted.
+        """
+        ...
+
+
+def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> TextGrammar:
+    """Start a grammar, its trigger left aside.
+
+    The first one of a vocabulary takes a second, the next ones milliseconds.
 
     Raises:
         RequestError: the schema, expression or grammar is wrong; the message says where.
@@ -88,18 +101,20 @@ def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> Grammar:
         source = sources[spec.kind](spec.text)
     except ValueError as error:
         raise RequestError(f"the {kind} is no valid JSON: {error}", "Correct it.") from error
-    matcher = LLMatcher(_tokenizer(vocabulary), source, log_level=0)
+    tokenizer = _tokenizer(vocabulary)
+    matcher = LLMatcher(tokenizer, source, log_level=0)
     if matcher.is_error():
         reason = matcher.get_error().strip()
         raise RequestError(f"the {kind} cannot be used: {reason}", "Correct or simplify it.")
-    return _Matcher(matcher)
+    return _Matcher(matcher, tokenizer)
 
 
 class _Matcher:
     """A `Grammar` that llguidance runs."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer) -> None:
         self._matcher = matcher
+        self._tokenizer = tokenizer
 
     @property
     def is_complete(self) -> bool:
@@ -117,6 +132,15 @@ class _Matcher:
     def accept(self, token: int) -> None:
         if not self._matcher.consume_token(token):
             self._check()
+
+    def accept_text(self, text: str) -> int:
+        ids = self._tokenizer.tokenize_bytes(text.encode())
+        if self._tokenizer.decode_bytes(ids) != text.encode():
+            return -1
+        if self._matcher.validate_tokens(ids) < len(ids):
+            return -1
+        self._matcher.consume_tokens(ids)
+        return len(ids)
 
     def rollback(self, n: int) -> None:
         self._matcher.rollback(n)

@@ -7,13 +7,16 @@ text is cut into tokens, the events joined together are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import ToolCall
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Splitter:
     `reasoning_tags`: the texts around thinking; None if the model does not think. `in_reasoning`:
     the prompt ended with the opening tag. `stop`: texts that end the answer and are not part of
     it; they count in the answer only, not in the thinking. `parser` sees the text of the answer.
+    `thought_calls` looks for a call at the end of the thinking.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Splitter:
         reasoning_tags: tuple[str, str] | None = None,
         in_reasoning: bool = False,
         parser: ContentParser | None = None,
+        thought_calls: ThoughtCalls | None = None,
     ) -> None:
         tags = (*(reasoning_tags or ()), *(parser.tags if parser else ()))
         shown = {tokenizer.token_id(tag) for tag in tags}
@@ -72,6 +77,7 @@ class Splitter:
         self._reasoning = ReasoningSplitter(reasoning_tags, in_reasoning)
         self._stop = StopMatcher(stop)
         self._parser = parser
+        self._thought_calls = thought_calls
 
     @property
     def in_reasoning(self) -> bool:
@@ -82,6 +88,11 @@ class Splitter:
     def stop_text(self) -> str | None:
         """The stop string that ended the answer; nothing after it counts."""
         return self._stop.found
+
+    @property
+    def has_thought_call(self) -> bool:
+        """Whether the thinking so far ends with a whole call: if it ends here, the call counts."""
+        return self._thought_calls is not None and self._thought_calls.is_whole
 
     def push(self, token: int) -> list[Event]:
         """Events that are certain with this token. None after a stop string.
@@ -97,6 +108,8 @@ class Splitter:
         events = self._sort(last)
         if rest := self._stop.finish():
             events += self._parse(rest)
+        if self._thought_calls:
+            events += self._thought_calls.finish()
         return events + (self._parser.finish() if self._parser else [])
 
     def _sort(self, parts: list[Content | Reasoning]) -> list[Event]:
@@ -105,8 +118,12 @@ class Splitter:
             if self._stop.found is not None:
                 break
             if isinstance(part, Reasoning):
-                events.append(part)
-            elif text := self._stop.push(part.text):
+                thoughts = self._thought_calls
+                events += thoughts.push(part.text) if thoughts else [part]
+                continue
+            if self._thought_calls and part.text.strip():
+                events += self._thought_calls.give_up()
+            if text := self._stop.push(part.text):
                 events += self._parse(text)
         return events
 
@@ -179,7 +196,7 @@ class ReasoningSplitter:
             self._emit(Reasoning(before.rstrip()))
             self._held, self._state = after, self._closed
             return True
-        certain = self._held[: len(self._held) - _overlap(self._held, (self._closing,))].rstrip()
+        certain = self._held[: len(self._held) - overlap(self._held, (self._closing,))].rstrip()
         self._emit(Reasoning(certain))
         self._held = self._held[len(certain) :]
         return False
@@ -203,6 +220,86 @@ class ReasoningSplitter:
         return parts
 
 
+class ThoughtCalls:
+    """Calls that a model writes while it thinks, because it forgot to end the thinking.
+
+    Counts only what begins a line, is whole and sound, and is followed by nothing but the end of
+    the answer. A call that is merely mentioned has words after it: it is thinking.
+
+    Args:
+        opening: how a call begins.
+        make_parser: a fresh parser for the text from there on.
+        is_sound: whether a call would be accepted.
+    """
+
+    def __init__(
+        self,
+        opening: str,
+        make_parser: Callable[[], ContentParser],
+        is_sound: Callable[[ToolCall], bool],
+    ) -> None:
+        self._opening = opening
+        self._make_parser = make_parser
+        self._is_sound = is_sound
+        self._line = ""  # the thinking since its last line break
+        self._held = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the held text is nothing but sound calls."""
+        return bool(self._calls())
+
+    def push(self, text: str) -> list[Event]:
+        """The thinking that is certain to be no call."""
+        self._held += text
+        thought = ""
+        while (n := self._n_certain()) > 0:
+            said, self._held = self._held[:n], self._held[n:]
+            self._line = said.rpartition("\n")[2] if "\n" in said else self._line + said
+            thought += said
+        return [Reasoning(thought)] if thought else []
+
+    def give_up(self) -> list[Event]:
+        """An answer follows: whatever is held was thinking."""
+        text, self._held = self._held, ""
+        return [Reasoning(text)] if text.strip() else []
+
+    def finish(self) -> list[Event]:
+        """The answer is over: a call that ends it counts."""
+        calls = self._calls()
+        if not calls:
+            return self.give_up()
+        LOG.info("a call inside of unclosed thinking was accepted: %s", calls[0].name)
+        self._held = ""
+        return [ToolCalled(call) for call in calls]
+
+    def _n_certain(self) -> int:
+        """How many of the held characters are thinking for sure."""
+        at = self._held.find(self._opening)
+        if at < 0:
+            sure = self._held[: len(self._held) - overlap(self._held, (self._opening,))]
+            return len(sure.rstrip())
+        starts_line = not (self._line + self._held[:at]).rpartition("\n")[2].strip()
+        if not starts_line or self._goes_on(at):
+            return at + len(self._opening)
+        return len(self._held[:at].rstrip())
+
+    def _goes_on(self, at: int) -> bool:
+        """Whether there is more than calls from an opening on."""
+        events = self._make_parser().push(self._held[at:])
+        return any(isinstance(event, Content) and event.text.strip() for event in events)
+
+    def _calls(self) -> list[ToolCall]:
+        text = self._held.lstrip()
+        if not text.startswith(self._opening):
+            return []
+        parser = self._make_parser()
+        events = parser.push(text) + parser.finish()
+        calls = [event.call for event in events if isinstance(event, ToolCalled)]
+        is_all = len(calls) == len(events) and all(self._is_sound(call) for call in calls)
+        return calls if is_all else []
+
+
 class StopMatcher:
     """Finds the stop string that is complete first; of those that end together, the longest."""
 
@@ -220,7 +317,7 @@ class StopMatcher:
         if ends:
             _, at, self.found = min(ends)
             return self._held[:at]
-        certain = len(self._held) - _overlap(self._held, self._stop)
+        certain = len(self._held) - overlap(self._held, self._stop)
         text, self._held = self._held[:certain], self._held[certain:]
         return text
 
@@ -229,7 +326,7 @@ class StopMatcher:
         return "" if self.found is not None else self._held
 
 
-def _overlap(text: str, targets: Sequence[str]) -> int:
+def overlap(text: str, targets: Sequence[str]) -> int:
     """Length of the longest end of `text` that begins, but does not complete, a target."""
     longest = max((len(t) - 1 for t in targets), default=0)
     for length in range(min(longest, len(text)), 0, -1):

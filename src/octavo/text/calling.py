@@ -1,0 +1,128 @@
+"""The tools of one request, for one template: what reads the calls and what constrains them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from octavo.errors import RequestError, UnsupportedError
+from octavo.text import formats
+from octavo.text.formats._declared import Tools
+from octavo.text.formats._dialect import Dialect
+from octavo.text.formats._lark import Lark
+from octavo.text.formats._schemas import usable
+from octavo.text.split import ContentParser, ThoughtCalls
+from octavo.text.template import Template
+from octavo.text.tokenizer import Tokenizer
+from octavo.types import ChatRequest, GrammarSpec, ToolChoice, Trigger
+
+
+class Calling:
+    """How the model calls the tools of a request."""
+
+    def __init__(
+        self, tools: Tools, dialect: Dialect | None, choice: ToolChoice, tokenizer: Tokenizer
+    ) -> None:
+        self._tools = tools
+        self._dialect = dialect
+        self._choice = choice
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def of(cls, request: ChatRequest, template: Template, tokenizer: Tokenizer) -> Calling | None:
+        """None: the request has no tools, or the model must not call any.
+
+        Raises:
+            RequestError: a declaration is wrong, or the tool that must be called is not there.
+            UnsupportedError: the template cannot show tools to the model, or a call is required
+                and the template speaks no dialect that is known.
+        """
+        choice = request.tool_choice
+        tools = Tools(request.tools)
+        if choice.mode == "required" and not (len(tools) and choice.name in ("", *_names(tools))):
+            wanted = f"tool {choice.name!r}" if choice.name else "a tool"
+            raise RequestError(f"{wanted} has to be called and is not declared", "Declare it.")
+        if not len(tools) or choice.mode == "none":
+            return None
+        if not template.has_tools:
+            raise UnsupportedError(
+                "This model's chat template has no place for tools", "Leave the tools out."
+            )
+        dialect = formats.of_template(template.source)
+        if dialect is None and choice.mode == "required":
+            raise UnsupportedError(
+                "It is not known how this model writes calls, so none can be required",
+                "Use tool_choice auto.",
+            )
+        return cls(tools, dialect, choice, tokenizer)
+
+    def parser(self) -> ContentParser | None:
+        """A parser of the answer; None: calls come as text, as the model writes them."""
+        return self._dialect.make_parser(self._tools) if self._dialect else None
+
+    def thought_calls(self) -> ThoughtCalls | None:
+        """What finds a call that ends the thinking; None: it stays thinking."""
+        dialect = self._dialect
+        if dialect is None or not self._choice.in_thinking:
+            return None
+        return ThoughtCalls(
+            dialect.opening, lambda: dialect.make_parser(self._tools), self._tools.is_sound
+        )
+
+    def grammar(
+        self, reasoning_tags: tuple[str, str] | None, in_reasoning: bool
+    ) -> GrammarSpec | None:
+        """What a call must look like; None: nothing is constrained.
+
+        Raises:
+            RequestError: a schema cannot be made into a grammar; the message says which.
+        """
+        choice, dialect = self._choice, self._dialect
+        is_required = choice.mode == "required"
+        if dialect is None or not (choice.constrain or is_required):
+            return None
+        names = [choice.name] if choice.name else _names(self._tools)
+        checked = Tools(())
+        checked.add(*(usable(tool) for tool in self._tools.only(names)))
+        if not is_required:
+            text = self._text(dialect, checked, "calls")
+            trigger = Trigger(dialect.opening, dialect.only_first, reasoning_tags, in_reasoning)
+            return GrammarSpec("lark", text, trigger)
+        # The thinking ends with a tag, and a line break or two.
+        blanks = r"/\n{0,2}/ " if in_reasoning else ""
+        text = self._text(dialect, checked, f"{blanks}OPENING calls")
+        return GrammarSpec(
+            "lark", text, Trigger("", False, reasoning_tags, True) if in_reasoning else None
+        )
+
+    def _text(self, dialect: Dialect, tools: Tools, start: str) -> str:
+        """The whole grammar, checked."""
+        text = self._rules(dialect, tools, start)
+        if not (fault := _fault(text)):
+            return text
+        for tool in tools:
+            if reason := _fault(self._rules(dialect, tools.only([tool.name]), start)):
+                raise RequestError(
+                    f"The schema of tool {tool.name!r} cannot be used: {reason}",
+                    "Correct or simplify the parameters of the tool.",
+                )
+        raise RequestError(f"The tools cannot be used together: {fault}", "Declare fewer tools.")
+
+    def _rules(self, dialect: Dialect, tools: Tools, start: str) -> str:
+        controls = {self._tokenizer.token_text(id): id for id in self._tokenizer.control_ids}
+        lark = Lark(controls)
+        dialect.add_rules(lark, tools, self._choice.parallel)
+        lark.add("start", start.replace("OPENING", lark.literal(dialect.opening)))
+        return lark.text
+
+
+def _names(tools: Tools) -> list[str]:
+    return [tool.name for tool in tools]
+
+
+@lru_cache(256)
+def _fault(grammar: str) -> str:
+    """Why a grammar cannot be compiled; "" if it can."""
+    from llguidance import LLMatcher
+
+    found = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(grammar))
+    return "" if found.startswith("WARNING") else found.split("\n")[0]

@@ -1,0 +1,155 @@
+"""Values of arguments: which types a schema allows, and what a written value means under it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_MAX_DEPTH = 16  # of references and unions within each other
+_ORDER = ("string", "integer", "number", "boolean", "object", "array", "null")
+_MISSING = object()
+
+
+def resolve(schema: Any) -> Any:
+    """A schema with the reference at its top followed, if it leads into its own definitions."""
+    root = schema
+    for _ in range(_MAX_DEPTH):
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
+            return schema
+        target = _target(root, schema["$ref"])
+        if target is _MISSING:
+            return schema
+        shared = {k: v for k, v in root.items() if k in ("$defs", "definitions")}
+        rest = {k: v for k, v in schema.items() if k != "$ref"}
+        schema = {**shared, **target, **rest} if isinstance(target, Mapping) else target
+    return schema
+
+
+def branches(schema: Any, depth: int = 0) -> list[Any]:
+    """The alternatives of a schema: unions taken apart, references followed."""
+    schema = resolve(schema)
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return [schema]
+    for word in ("anyOf", "oneOf"):
+        if isinstance(schema.get(word), list):
+            shared = {k: v for k, v in schema.items() if k in ("$defs", "definitions", "type")}
+            parts = [{**shared, **p} if isinstance(p, Mapping) else p for p in schema[word]]
+            return [leaf for part in parts for leaf in branches(part, depth + 1)]
+    names = schema.get("type")
+    if isinstance(names, list) and "enum" not in schema and "const" not in schema:
+        return [{**schema, "type": name} for name in names]
+    return [schema]
+
+
+def kinds(schema: Any) -> list[str]:
+    """Names of the JSON types that a schema allows, in its order; empty: any."""
+    found: list[str] = []
+    for branch in branches(schema):
+        names = _branch_kinds(branch)
+        if not names:
+            return []
+        found += [name for name in names if name not in found]
+    return found
+
+
+def _branch_kinds(branch: Any) -> list[str]:
+    if not isinstance(branch, Mapping):
+        return []
+    if "const" in branch:
+        return _kinds_of(branch["const"])
+    if isinstance(branch.get("enum"), list):
+        return [kind for value in branch["enum"] for kind in _kinds_of(value)]
+    names = branch.get("type")
+    if isinstance(names, str):
+        return ["number", "integer"] if names == "number" else [names]
+    if isinstance(names, list):
+        return [str(name) for name in names]
+    if "properties" in branch:
+        return ["object"]
+    return ["array"] if "items" in branch else []
+
+
+def _kinds_of(value: Any) -> list[str]:
+    if value is None:
+        return ["null"]
+    if isinstance(value, bool):
+        return ["boolean"]
+    if isinstance(value, int):
+        return ["integer", "number"]
+    if isinstance(value, float):
+        return ["number", "integer"] if value.is_integer() else ["number"]
+    if isinstance(value, str):
+        return ["string"]
+    return ["array"] if isinstance(value, list) else ["object"]
+
+
+def coerce(value: Any, schema: Any) -> Any:
+    """A value that was given as text where the schema wants another type, as that type.
+
+    Others, and what cannot be read, stay as they are: whoever executes the call says what is
+    wrong, and the model can repair it.
+    """
+    if not isinstance(value, str):
+        return value
+    allowed = kinds(schema)
+    return from_text(value, allowed) if allowed and "string" not in allowed else value
+
+
+def from_text(text: str, allowed: list[str]) -> Any:
+    """A raw text as one of the allowed types; where a string is allowed, text is a string.
+
+    Exceptions to that: `null` where null is allowed, objects and lists where those are, and
+    numbers and truth values that are allowed before the string is.
+    """
+    if not allowed or allowed == ["string"]:
+        return text
+    value = _read(text.strip(), allowed)
+    if value is _MISSING:
+        return text
+    read = next((k for k in _kinds_of(value) if k in allowed), None)
+    if read is None:
+        return text
+    if "string" in allowed and read in ("integer", "number", "boolean"):
+        return value if allowed.index(read) < allowed.index("string") else text
+    return value
+
+
+def _read(text: str, allowed: list[str]) -> Any:
+    lowered = text.lower()
+    if "boolean" in allowed and lowered in ("true", "false"):
+        return lowered == "true"
+    if "null" in allowed and lowered in ("null", "none"):
+        return None
+    try:
+        value = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return _read_python(text)
+    if isinstance(value, float) and "number" not in allowed and value.is_integer():
+        return int(value)
+    return value
+
+
+def _read_python(text: str) -> Any:
+    """Lists and objects as Python writes them, with True and 'single quotes'."""
+    if not text.startswith(("[", "{")) or len(text) > 1 << 16:
+        return _MISSING
+    try:
+        value = ast.literal_eval(text)
+        json.dumps(value)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return _MISSING
+    return value
+
+
+def _target(root: Mapping[str, Any], reference: str) -> Any:
+    if not reference.startswith("#/"):
+        return _MISSING
+    at: Any = root
+    for key in reference[2:].split("/"):
+        key = key.replace("~1", "/").replace("~0", "~")
+        if not isinstance(at, Mapping) or key not in at:
+            return _MISSING
+        at = at[key]
+    return at

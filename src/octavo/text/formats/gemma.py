@@ -1,0 +1,281 @@
+"""Gemma: a notation of its own, in which a control token stands for the quotes of a string.
+
+    <|tool_call>call:NAME{KEY:<|"|>TEXT<|"|>,KEY:12,KEY:[true,<|"|>TEXT<|"|>],KEY:{KEY:null}}<tool_call|>
+
+FunctionGemma writes the same with other tokens:
+
+    <start_function_call>call:NAME{KEY:<escape>TEXT<escape>}<end_function_call>
+
+Text between the quotes is raw. Keys are bare. Further calls follow at once.
+
+Selected by `<|tool_call>` or `<start_function_call>` in the template. Gemma 3's own template knows
+no tools.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from octavo.text.formats._calls import CallParser, Found, Place, Verdict, closed
+from octavo.text.formats._declared import Tools
+from octavo.text.formats._dialect import Dialect
+from octavo.text.formats._lark import Lark
+from octavo.text.formats._values import branches
+
+_HEAD = re.compile(r"\s*call:\s*([^\s{}]+)\s*(?=\{)")
+_WORD = re.compile(r"[^\s,:{}\[\]\"]+")
+_MAX_HEAD_CHARS = 256
+_MAX_DEPTH = 32
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How a version of the notation spells its signs."""
+
+    opening: str
+    closing: str
+    quote: str
+
+
+_VERSIONS = (
+    Tokens("<|tool_call>", "<tool_call|>", '<|"|>'),
+    Tokens("<start_function_call>", "<end_function_call>", "<escape>"),
+)
+
+
+def dialect(source: str) -> Dialect | None:
+    """This dialect, if the template asks for it."""
+    tokens = next((t for t in _VERSIONS if t.opening in source), None)
+    if tokens is None:
+        return None
+    add_rules = partial(_add_rules, tokens)
+    return Dialect("gemma", tokens.opening, partial(_parser, tokens), add_rules)
+
+
+def _parser(tokens: Tokens, tools: Tools) -> CallParser:
+    read = partial(_read, tokens, tools)
+    return CallParser(read, (tokens.opening,), (tokens.closing,), (tokens.quote,))
+
+
+def _read(
+    tokens: Tokens, tools: Tools, text: str, at: int, place: Place, is_end: bool
+) -> Found | Verdict:
+    start = at + len(tokens.opening)
+    head = _HEAD.match(text, start)
+    if head is None:
+        rest = text[start : start + _MAX_HEAD_CHARS].lstrip()
+        may_come = "call:".startswith(rest[:5]) or (rest.startswith("call:") and "{" not in rest)
+        waits = may_come and len(rest) < _MAX_HEAD_CHARS and not is_end
+        return Verdict.WAIT if waits else Verdict.TEXT
+    notation = _Notation(text, head.end(), tokens.quote)
+    try:
+        arguments = notation.value(0)
+    except _CutError:
+        return Verdict.TEXT if is_end else Verdict.WAIT
+    except ValueError:
+        return Verdict.TEXT
+    end = closed(text, notation.at, tokens.closing, is_end)
+    return Verdict.WAIT if end is None else Found((tools.call(head[1], arguments),), end)
+
+
+class _CutError(Exception):
+    """The text ends before the value does."""
+
+
+class _Notation:
+    """Reads one value, from `at` on."""
+
+    def __init__(self, text: str, at: int, quote: str) -> None:
+        self.at = at
+        self._text = text
+        self._quotes = (quote, '"')
+
+    def value(self, depth: int) -> Any:
+        """The value at the place reached.
+
+        Raises:
+            _CutError: it is not whole. ValueError: it is none.
+        """
+        if depth > _MAX_DEPTH:
+            raise ValueError("too deep")
+        sign = self._peek()
+        if sign == "{":
+            pairs = self._items("}", lambda: (self._key(), self.value(depth + 1)))
+            return dict(pairs)
+        if sign == "[":
+            return self._items("]", lambda: self.value(depth + 1))
+        quoted = self._quoted()
+        return self._bare() if quoted is None else quoted
+
+    def _items(self, closing: str, item: Any) -> list[Any]:
+        self.at += 1
+        items = []
+        while (sign := self._peek()) != closing:
+            if sign == ",":
+                self.at += 1
+            else:
+                items.append(item())
+        self.at += 1
+        return items
+
+    def _key(self) -> str:
+        key = self._quoted()
+        key = self._word() if key is None else key
+        if self._peek() != ":":
+            raise ValueError("a key without a value")
+        self.at += 1
+        return key
+
+    def _quoted(self) -> str | None:
+        self._peek()
+        for quote in self._quotes:
+            if self._text.startswith(quote, self.at):
+                start = self.at + len(quote)
+                end = self._text.find(quote, start)
+                if end < 0:
+                    raise _CutError
+                self.at = end + len(quote)
+                return self._text[start:end]
+            if quote.startswith(self._text[self.at :]):
+                raise _CutError
+        return None
+
+    def _bare(self) -> Any:
+        word = self._word()
+        try:
+            return json.loads(word.lower() if word in ("True", "False") else word)
+        except ValueError:
+            return None if word in ("None", "null") else word
+
+    def _word(self) -> str:
+        found = _WORD.match(self._text, self.at)
+        if found is None:
+            raise ValueError("no value")
+        if found.end() == len(self._text):
+            raise _CutError
+        self.at = found.end()
+        return found.group()
+
+    def _peek(self) -> str:
+        """The next sign that is no blank."""
+        while self.at < len(self._text):
+            if not self._text[self.at].isspace():
+                return self._text[self.at]
+            self.at += 1
+        raise _CutError
+
+
+# The grammar.
+
+
+def _add_rules(tokens: Tokens, lark: Lark, tools: Tools, many: bool) -> None:
+    writer = _Writer(lark, tokens.quote)
+    choices = []
+    for i, tool in enumerate(tools):
+        items = {
+            name: f"{lark.literal(name + ':')} {writer.value(schema, f'v{i}_{at}', 0)}"
+            for at, (name, schema) in enumerate(tool.properties.items())
+        }
+        arguments = writer.anything("object")
+        if not tool.is_open:
+            arguments = lark.members(f"args_{i}", items, tool.required, "{", ",", "}")
+        choices.append(f"{lark.literal(tool.name)} {arguments}")
+    lark.add("one", f'"call:" ({" | ".join(choices)}) {lark.literal(tokens.closing)}')
+    lark.add("calls", "one" + (f" ({lark.literal(tokens.opening)} one)*" if many else ""))
+
+
+class _Writer:
+    """Schemas -> rules of the notation. What a rule cannot say is left open."""
+
+    def __init__(self, lark: Lark, quote: str) -> None:
+        self._lark = lark
+        self._quote = lark.literal(quote)
+        end = json.dumps(quote)
+        # A control token cannot be part of a text; a quote that is spelled ends it.
+        self._text = (
+            f"{lark.shared('RAW_', '/(?s:.*)/')} {self._quote}"
+            if lark.is_control(quote)
+            else lark.lazy("raw_", f"/(?s:.*)/ {end}")
+        )
+
+    def value(self, schema: Any, stem: str, depth: int) -> str:
+        """A rule for a value."""
+        forms = [
+            self._form(branch, f"{stem}_{i}", depth) for i, branch in enumerate(branches(schema))
+        ]
+        return f"({' | '.join(forms)})"
+
+    def anything(self, kind: str = "") -> str:
+        """A rule for any value, or any of a type."""
+        lark = self._lark
+        if not kind:
+            names = ("object", "array", "string", "number", "boolean", "null")
+            return f"({' | '.join(self.anything(name) for name in names)})"
+        if kind == "string":
+            return f"({self._quote} {self._text})"
+        if kind in ("object", "array"):
+            self._add_recursive()
+            return f"any_{kind}"
+        return lark.json({"type": kind})
+
+    def _add_recursive(self) -> None:
+        lark = self._lark
+        if "any_value" in lark:
+            return
+        lark.add("any_value", "any_object | any_array | any_scalar")
+        key = "/[A-Za-z_][A-Za-z0-9_]*/"
+        lark.add("any_object", f'"{{" ({key} ":" any_value ("," {key} ":" any_value)*)? "}}"')
+        lark.add("any_array", '"[" (any_value ("," any_value)*)? "]"')
+        scalars = " | ".join(self.anything(k) for k in ("string", "number", "boolean", "null"))
+        lark.add("any_scalar", scalars)
+
+    def _form(self, branch: Any, stem: str, depth: int) -> str:
+        if not isinstance(branch, Mapping) or depth > _MAX_DEPTH:
+            return self.anything()
+        if "const" in branch or isinstance(branch.get("enum"), list):
+            values = [branch["const"]] if "const" in branch else branch["enum"]
+            return " | ".join(self._exactly(value) for value in values)
+        kind = branch.get("type")
+        if kind == "array" and isinstance(branch.get("items"), Mapping) and depth < 4:
+            return self._array(branch, stem, depth)
+        if kind == "object" and isinstance(branch.get("properties"), Mapping) and depth < 4:
+            return self._object(branch, stem, depth)
+        if kind in ("integer", "number"):
+            return self._lark.json(branch)
+        return self.anything(kind if isinstance(kind, str) else "")
+
+    def _exactly(self, value: Any) -> str:
+        if isinstance(value, str):
+            return f"({self._quote} {self._lark.literal(value)} {self._quote})"
+        return self._lark.literal(json.dumps(value))
+
+    def _array(self, branch: Mapping[str, Any], stem: str, depth: int) -> str:
+        item = self.value(_within(branch, branch["items"]), stem, depth + 1)
+        low, high = branch.get("minItems", 0), branch.get("maxItems")
+        if high == 0:
+            return '"[]"'
+        more = f'("," {item}){{{max(low - 1, 0)},{"" if high is None else high - 1}}}'
+        return f'("[" {item} {more} "]"{"" if low else " | " + chr(34) + "[]" + chr(34)})'
+
+    def _object(self, branch: Mapping[str, Any], stem: str, depth: int) -> str:
+        names = branch.get("required", ())
+        required = [name for name in branch["properties"] if name in names]
+        order = sorted(branch["properties"], key=lambda name: name not in required)
+        items = {
+            name: f"{self._lark.literal(name + ':')} "
+            + self.value(_within(branch, branch["properties"][name]), f"{stem}_{i}", depth + 1)
+            for i, name in enumerate(order)
+        }
+        return self._lark.members(stem, items, required, "{", ",", "}")
+
+
+def _within(outer: Mapping[str, Any], inner: Any) -> Any:
+    """A schema with the definitions of the one around it."""
+    if not isinstance(inner, Mapping):
+        return inner
+    return {**{k: v for k, v in outer.items() if k in ("$defs", "definitions")}, **inner}
