@@ -1,5 +1,5 @@
 // Arrays from Python, checked: the shapes that an operation expects, or an error that names the
-// argument. For bindings.cpp only.
+// argument. For the bindings only.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,6 @@
 // The Python module: check shapes, release the GIL, call. No maths here.
+#include "bindings.h"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -6,7 +8,6 @@
 
 #include "arguments.h"
 #include "dispatch.h"
-#include "memory.h"
 #include "program.h"
 
 using namespace octavo;
@@ -267,24 +268,6 @@ double add_peak(Program& program, int64_t n_rounds, const FloatsOut& sink) {
                              contiguous(sink, "sink"));
 }
 
-// An uninitialised float32 or int32 array from the pool of buffers; goes back when collected.
-template <typename T>
-nb::ndarray<nb::numpy, T> empty(const std::vector<size_t>& shape) {
-    size_t n_bytes = sizeof(T);
-    for (size_t extent : shape) n_bytes *= extent;
-    struct Held {
-        void* memory;
-        size_t n_bytes;
-    };
-    auto* held = new Held{acquire(n_bytes), n_bytes};
-    nb::capsule owner(held, [](void* p) noexcept {
-        auto* h = static_cast<Held*>(p);
-        release(h->memory, h->n_bytes);
-        delete h;
-    });
-    return nb::ndarray<nb::numpy, T>(held->memory, shape.size(), shape.data(), owner);
-}
-
 std::vector<std::string> level_names() {
     std::vector<std::string> names;
     for (const Kernels* const* level = runnable_levels(); *level; ++level)
@@ -326,9 +309,8 @@ NB_MODULE(_native, m) {
             return names;
         },
         "Cache formats with kernels; `attend` takes an index into this list.");
-    m.def("empty_floats", empty<float>, nb::arg("shape"), "An uninitialised float32 array.");
-    m.def("empty_ids", empty<int32_t>, nb::arg("shape"), "An uninitialised int32 array.");
-    m.def("trim", trim, "Free all buffers that are not in use.");
+    bind_memory(m);
+    bind_text(m);
 
     nb::class_<Pool>(m, "Pool", "Worker threads.")
         .def(nb::init<int>(), nb::arg("n_threads"))

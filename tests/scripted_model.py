@@ -134,6 +134,9 @@ class LetterVocabulary:
     def piece(self, token: int) -> bytes:
         return bytes([token - 1]) if 0 < token < 257 else b""
 
+    def pieces(self) -> list[bytes]:
+        return [self.piece(token) for token in range(self.vocab_size)]
+
 
 def make_cache(layers: Sequence[LayerSpec], context: int = 256, n_pages: int = 64) -> Cache:
     return Cache(

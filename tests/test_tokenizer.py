@@ -22,10 +22,9 @@ from octavo import registry
 from octavo.errors import FileFormatError, RequestError, UnsupportedError
 from octavo.gguf.meta import Metadata, Typed
 from octavo.gguf.reader import open_gguf
-from octavo.text import pretokenizers, spm
+from octavo.text import pretokenizers
 from octavo.text.byte_alphabet import spell, unspell
 from octavo.text.detokenizer import Detokenizer
-from octavo.text.merge import merge
 from octavo.text.special import SpecialTexts
 from octavo.text.tokenizer import Tokenizer, clean
 from octavo.text.unicode_ranges import class_text
@@ -108,6 +107,7 @@ def test_recorded_ids(name: str, vectors: Path, unpacked: Path) -> None:
     tokenizer = Tokenizer.from_metadata(metadata)
     assert tokenizer.vocab_size == recorded["n_tokens"]
     assert sorted(tokenizer.stop_ids) == recorded["end_of_generation_ids"]
+    assert tokenizer.pieces() == [tokenizer.piece(token) for token in range(tokenizer.vocab_size)]
     assert tokenizer.encode("a") == recorded["plain_a"]
     assert tokenizer.encode("a", add_special=True) == recorded["add_special_turns_a_into"]
     assert _pieces_hash(tokenizer) == recorded["pieces_sha256"]
@@ -239,20 +239,6 @@ def test_ids_are_those_of_the_package(name: str, text: str) -> None:
     assert ours.encode(plain) == theirs.encode(plain, add_special_tokens=False).ids
 
 
-_MERGES = ["a b", "b c", "ab c", "a bc", "c c", "cc c", "abc abc", "a a", "aa a", "a aa", "aa aa"]
-
-
-@given(st.text("abc", max_size=40), st.permutations(_MERGES))
-def test_merging_any_order_of_rules(word: str, merges: list[str]) -> None:
-    tokens = sorted({*"abc", *(line.replace(" ", "") for line in merges)})
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    made = [line for line in merges if all(part in vocabulary for part in line.split(" "))]
-    theirs = models.BPE(vocab=vocabulary, merges=[tuple(line.split(" ")) for line in made])
-    ranks = {line: rank for rank, line in enumerate(made)}
-    ours = merge(list(word), lambda left, right: ranks.get(f"{left} {right}"))
-    assert ours == [token.value for token in theirs.tokenize(word)]
-
-
 def _best_first(word: list[str], scores: dict[str, float]) -> list[str]:
     """SentencePiece's rule spelled out: the best pair of all, again and again."""
     while True:
@@ -284,17 +270,14 @@ def _scored() -> tuple[Tokenizer, dict[str, float], dict[str, int]]:
     )
 
 
-@pytest.mark.parametrize("prepare_chars", [0, 10**9])  # cut into words first, or not
-@given(text=st.one_of(texts, _sentences, st.text("ew ▁", max_size=30)))
-def test_scored_ids_follow_the_rule(text: str, prepare_chars: int) -> None:
+@given(st.one_of(texts, _sentences, st.text("ew ▁", max_size=30)))
+def test_scored_ids_follow_the_rule(text: str) -> None:
     tokenizer, scores, ids = _scored()
     expected: list[int] = []
     for piece in _best_first(list(text.replace(" ", "▁")), scores):
         known = [ids[piece]] if piece in scores else [ids[f"<0x{b:02X}>"] for b in piece.encode()]
         expected += known
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spm, "PREPARE_CHARS", prepare_chars)
-        assert tokenizer.encode(text) == expected
+    assert tokenizer.encode(text) == expected
     assert tokenizer.decode(expected) == text.replace("▁", " ")
 
 
@@ -467,6 +450,18 @@ def test_unused_tokens_are_named() -> None:
     tokenizer = Tokenizer.from_metadata(metadata_of(byte_level("qwen2", 400)))
     assert len(tokenizer.unused_ids) == 37
     assert tokenizer.piece(max(tokenizer.unused_ids)) == b""
+
+
+@pytest.mark.parametrize("values", [bpe_values, spm_values])
+@given(st.lists(st.text("aĠĀÿ▁é中 \0\udc80", max_size=6), max_size=6), st.integers(1, 6))
+def test_all_pieces_at_once(values: Any, texts: list[str], kind: int) -> None:
+    made = values()
+    made["tokenizer.ggml.tokens"] += texts
+    made["tokenizer.ggml.token_type"] += [kind] * len(texts)
+    if "tokenizer.ggml.scores" in made:
+        made["tokenizer.ggml.scores"] += [0.0] * len(texts)
+    tokenizer = Tokenizer.from_metadata(metadata_of(made))
+    assert tokenizer.pieces() == [tokenizer.piece(token) for token in range(tokenizer.vocab_size)]
 
 
 @pytest.mark.parametrize("token", [-1, 363, 10**9])

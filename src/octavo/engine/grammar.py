@@ -41,6 +41,10 @@ class Vocabulary(Protocol):
         """The bytes that the token adds to the text."""
         ...
 
+    def pieces(self) -> list[bytes]:
+        """`piece` of every token, faster than one by one."""
+        ...
+
 
 class Grammar(Protocol):
     """The state of one sequence's grammar."""
@@ -164,7 +168,7 @@ class _Pieces:
         self.tokens = [
             # The byte 255 is in no text: such a token fits only where a grammar names it.
             b"\xff" + (piece or b"<%d>" % id) if id in special or id in unused else piece
-            for id, piece in enumerate(map(vocabulary.piece, range(vocabulary.vocab_size)))
+            for id, piece in enumerate(vocabulary.pieces())
         ]
         self.special_token_ids = sorted(special | unused)
         self._of_byte = {p[0]: id for id, p in enumerate(self.tokens) if len(p) == 1}

@@ -84,6 +84,16 @@ class StringArray(Sequence[str]):
         place = index % n
         return self._data[int(self._starts[place]) + _LENGTH_BYTES : int(self._starts[place + 1])]
 
+    def packed(self) -> tuple[bytes, np.ndarray]:
+        """The bytes of all items in one, and (n + 1,) int64: where each begins, and the end."""
+        first = int(self._starts[0])
+        raw = np.frombuffer(self._data[first : int(self._starts[-1])], np.uint8)
+        keep = np.ones(raw.size, bool)
+        for byte in range(_LENGTH_BYTES):
+            keep[self._starts[:-1] - first + byte] = False
+        starts = self._starts - first - _LENGTH_BYTES * np.arange(len(self._starts))
+        return raw[keep].tobytes(), starts
+
     def tolist(self) -> list[str]:
         """Every item as text: 0.05 s for 250 000."""
         if not len(self):

@@ -15,7 +15,7 @@ from octavo.errors import RequestError, UnsupportedError
 from octavo.gguf.meta import Metadata
 from octavo.text import pretokenizers
 from octavo.text.bpe import BytePairEncoder
-from octavo.text.byte_alphabet import unspell
+from octavo.text.byte_alphabet import unspell, unspell_all
 from octavo.text.special import SpecialTexts
 from octavo.text.spm import SPACE, PieceEncoder
 from octavo.text.vocabulary import BYTE, UNUSED, USER_DEFINED, Vocabulary, string_list
@@ -122,6 +122,18 @@ class Tokenizer:
             return bytes([int(text[3:5], 16)])
         return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
+    def pieces(self) -> list[bytes]:
+        """`piece` of every token: 0.1 s for 150 000."""
+        texts = list(self._vocabulary.texts)
+        if self._model == "gpt2":
+            pieces = unspell_all(texts)
+        else:
+            pieces = [t.replace(SPACE, " ").encode("utf-8", "surrogateescape") for t in texts]
+        odd = np.flatnonzero(np.isin(self._vocabulary.types, (UNUSED, USER_DEFINED, BYTE)))
+        for token in {*odd.tolist(), *self.control_ids}:
+            pieces[token] = self.piece(token)
+        return pieces
+
     def encode(
         self,
         text: str,
@@ -183,7 +195,7 @@ class Tokenizer:
         if self._model == "llama":
             return PieceEncoder(self._vocabulary)
         merges = string_list(self._metadata, "tokenizer.ggml.merges")
-        return BytePairEncoder(self._vocabulary.ids, merges, self._pretokenizer)
+        return BytePairEncoder(self._vocabulary.texts, merges, self._pretokenizer)
 
     @cached_property
     def _user_texts(self) -> SpecialTexts:

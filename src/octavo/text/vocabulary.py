@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from octavo.errors import FileFormatError
-from octavo.gguf.meta import Metadata
+from octavo.gguf.meta import Metadata, StringArray
 
 NORMAL: Final = 1
 UNKNOWN: Final = 2
@@ -103,6 +103,14 @@ def string_list(metadata: Metadata, key: str) -> Sequence[str]:
         )
     texts: Sequence[str] = entry.value
     return texts
+
+
+def packed(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:
+    """The UTF-8 of all texts in one, and (n + 1,) int64: where each begins, and the end."""
+    if isinstance(texts, StringArray):
+        return texts.packed()
+    items = [text.encode("utf-8", "surrogateescape") for text in texts]
+    return b"".join(items), np.cumsum([0, *map(len, items)], dtype=np.int64)
 
 
 def _named_id(metadata: Metadata, name: str, n: int) -> int | None:

@@ -1,0 +1,11 @@
+// The parts of the Python module that have files of their own.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace octavo {
+
+void bind_memory(nanobind::module_& m);
+void bind_text(nanobind::module_& m);
+
+}  // namespace octavo
