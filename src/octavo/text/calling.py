@@ -111,7 +111,7 @@ class Calling:
         controls = {self._tokenizer.token_text(id): id for id in self._tokenizer.control_ids}
         lark = Lark(controls)
         dialect.add_rules(lark, tools, self._choice.parallel)
-        lark.add("start", start.replace("OPENING", lark.literal(dialect.opening)))
+        lark.add("start", start.replace("OPENING", lark.tag(dialect.opening)))
         return lark.text
 
 

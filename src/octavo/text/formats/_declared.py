@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from octavo.errors import RequestError
-from octavo.text.formats._values import coerce, kinds
+from octavo.text.formats._values import coerce, kinds, text_value
 from octavo.types import ToolCall
 
 
@@ -97,13 +97,22 @@ class Tools:
         chosen.add(*(self._tools[name] for name in names))
         return chosen
 
-    def call(self, name: str, arguments: Mapping[str, Any], id: str = "") -> ToolCall:
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
         """A call with its arguments brought to the declared types where that is possible."""
+        return self._call(name, arguments, coerce)
+
+    def call_of_texts(self, name: str, arguments: Mapping[str, str]) -> ToolCall:
+        """A call whose arguments were written without quotes: all of them are texts."""
+        return self._call(name, arguments, text_value)
+
+    def _call(
+        self, name: str, arguments: Mapping[str, Any], convert: Callable[[Any, Any], Any]
+    ) -> ToolCall:
         tool = self.get(name)
         schemas = tool.properties if tool else {}
-        given = {k: coerce(v, schemas[k]) if k in schemas else v for k, v in arguments.items()}
+        given = {k: convert(v, schemas[k]) if k in schemas else v for k, v in arguments.items()}
         text = json.dumps(given, ensure_ascii=False)
-        return ToolCall(name, text, id or f"call_{secrets.token_hex(12)}")
+        return ToolCall(name, text, f"call_{secrets.token_hex(12)}")
 
     def is_sound(self, call: ToolCall) -> bool:
         """Declared, nothing required missing, and every argument of a declared type."""

@@ -8,6 +8,7 @@ ones first, so they are the lowest bits.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -62,10 +63,18 @@ class Lark:
         return self.shared(prefix, self.shared(prefix.upper(), terminal), "[lazy]")
 
     def literal(self, text: str) -> str:
-        """Exactly this text."""
-        if text in self._controls:
-            return f"<[{self._controls[text]}]>"
-        return json.dumps(text, ensure_ascii=False) if text else '""'
+        """Exactly this text, spelled."""
+        return json.dumps(text, ensure_ascii=False)
+
+    def tag(self, text: str) -> str:
+        """A text of the dialect: what is a control token in it is that token."""
+        known = "|".join(map(re.escape, sorted(self._controls, key=len, reverse=True)))
+        parts = re.split(f"({known})", text) if known else [text]
+        return " ".join(
+            f"<[{self._controls[part]}]>" if part in self._controls else self.literal(part)
+            for part in parts
+            if part
+        )
 
     def json(self, schema: Any) -> str:
         """JSON that matches a schema."""

@@ -62,7 +62,9 @@ def _validate(schema: str) -> tuple[str, tuple[str, ...]]:
     from llguidance import LLMatcher
 
     value = json.loads(schema)
-    value = {"type": "object", **value, "x-guidance": {"lenient": True}}
+    # What can never be satisfied is an error only where it is required.
+    names = list(value["properties"]) if isinstance(value.get("properties"), dict) else []
+    value = {"type": "object", **value, "required": names, "x-guidance": {"lenient": True}}
     grammar = LLMatcher.grammar_from_json_schema(json.dumps(value))
     is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     return (messages[0], ()) if is_wrong else ("", tuple(messages))
@@ -97,7 +99,7 @@ def _keywords(node: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ..
     for key, value in node.items():
         yield from _keywords(value, (*place, key))
     if not place or place[-1] not in _NAMES:
-        for key in node:
+        for key in sorted(node, key=lambda key: str(key) == "type"):
             yield place, key
 
 

@@ -97,6 +97,17 @@ def coerce(value: Any, schema: Any) -> Any:
     return from_text(value, allowed) if allowed and "string" not in allowed else value
 
 
+def text_value(text: str, schema: Any) -> Any:
+    """What a raw text means under a schema."""
+    for branch in branches(schema):
+        if isinstance(branch, Mapping) and ("const" in branch or "enum" in branch):
+            values = [branch["const"]] if "const" in branch else branch["enum"]
+            for value in values:
+                if text == (value if isinstance(value, str) else json.dumps(value)):
+                    return value
+    return from_text(text, kinds(schema))
+
+
 def from_text(text: str, allowed: list[str]) -> Any:
     """A raw text as one of the allowed types; where a string is allowed, text is a string.
 

@@ -25,6 +25,7 @@ from octavo.text.formats._calls import CallParser, Found, Place, Verdict, closed
 from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._lark import Lark
+from octavo.text.formats._strings import raw_string
 from octavo.text.formats._values import branches
 
 _HEAD = re.compile(r"\s*call:\s*([^\s{}]+)\s*(?=\{)")
@@ -185,8 +186,8 @@ def _add_rules(tokens: Tokens, lark: Lark, tools: Tools, many: bool) -> None:
         if not tool.is_open:
             arguments = lark.members(f"args_{i}", items, tool.required, "{", ",", "}")
         choices.append(f"{lark.literal(tool.name)} {arguments}")
-    lark.add("one", f'"call:" ({" | ".join(choices)}) {lark.literal(tokens.closing)}')
-    lark.add("calls", "one" + (f" ({lark.literal(tokens.opening)} one)*" if many else ""))
+    lark.add("one", f'"call:" ({" | ".join(choices)}) {lark.tag(tokens.closing)}')
+    lark.add("calls", "one" + (f" ({lark.tag(tokens.opening)} one)*" if many else ""))
 
 
 class _Writer:
@@ -194,14 +195,9 @@ class _Writer:
 
     def __init__(self, lark: Lark, quote: str) -> None:
         self._lark = lark
-        self._quote = lark.literal(quote)
-        end = json.dumps(quote)
+        self._quote = lark.tag(quote)
         # A control token cannot be part of a text; a quote that is spelled ends it.
-        self._text = (
-            f"{lark.shared('RAW_', '/(?s:.*)/')} {self._quote}"
-            if lark.is_control(quote)
-            else lark.lazy("raw_", f"/(?s:.*)/ {end}")
-        )
+        self._end = "" if lark.is_control(quote) else re.escape(quote).replace("/", r"\/")
 
     def value(self, schema: Any, stem: str, depth: int) -> str:
         """A rule for a value."""
@@ -217,11 +213,17 @@ class _Writer:
             names = ("object", "array", "string", "number", "boolean", "null")
             return f"({' | '.join(self.anything(name) for name in names)})"
         if kind == "string":
-            return f"({self._quote} {self._text})"
+            return self._string({})
         if kind in ("object", "array"):
             self._add_recursive()
             return f"any_{kind}"
         return lark.json({"type": kind})
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        terminal = raw_string(schema, self._end) or f"/(?s:.*){self._end}/"
+        if self._end:
+            return f"({self._quote} {self._lark.lazy('raw_', terminal)})"
+        return f"({self._quote} {self._lark.shared('RAW_', terminal)} {self._quote})"
 
     def _add_recursive(self) -> None:
         lark = self._lark
@@ -240,7 +242,9 @@ class _Writer:
         if "const" in branch or isinstance(branch.get("enum"), list):
             values = [branch["const"]] if "const" in branch else branch["enum"]
             return " | ".join(self._exactly(value) for value in values)
-        kind = branch.get("type")
+        kind = branch.get("type", "object" if "properties" in branch else None)
+        if kind == "string":
+            return self._string(branch)
         if kind == "array" and isinstance(branch.get("items"), Mapping) and depth < 4:
             return self._array(branch, stem, depth)
         if kind == "object" and isinstance(branch.get("properties"), Mapping) and depth < 4:
@@ -259,7 +263,8 @@ class _Writer:
         low, high = branch.get("minItems", 0), branch.get("maxItems")
         if high == 0:
             return '"[]"'
-        more = f'("," {item}){{{max(low - 1, 0)},{"" if high is None else high - 1}}}'
+        most = "" if high is None else high - 1
+        more = "" if most == 0 else f'("," {item}){{{max(low - 1, 0)},{most}}}'
         return f'("[" {item} {more} "]"{"" if low else " | " + chr(34) + "[]" + chr(34)})'
 
     def _object(self, branch: Mapping[str, Any], stem: str, depth: int) -> str:

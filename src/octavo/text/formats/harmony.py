@@ -88,7 +88,10 @@ class MessageParser:
         at, tag = found
         before, self._held = self._held[:at], self._held[at + len(tag) :]
         if tag == _MESSAGE:
-            self._header, self._in_body, self._arguments = (self._header or "") + before, True, ""
+            if self._header is None:
+                self._take(before, events)
+                before = ""
+            self._header, self._in_body, self._arguments = before, True, ""
             return True
         self._take(before, events)
         if self._in_body and self._name is not None:
@@ -122,8 +125,8 @@ class MessageParser:
 
 def _add_rules(lark: Lark, tools: Tools, many: bool) -> None:
     """One call: the model stops behind it, so there are no further ones in an answer."""
-    kind = f'(" " {lark.literal(_CONSTRAIN)} "json")?'
-    head = f"{kind} {lark.literal(_MESSAGE)}"
+    kind = f'(" " {lark.tag(_CONSTRAIN)} "json")?'
+    head = f"{kind} {lark.tag(_MESSAGE)}"
     choices = [
         f"{lark.literal(tool.name)} {head} {lark.object(tool, f'args_{i}')}"
         for i, tool in enumerate(tools)

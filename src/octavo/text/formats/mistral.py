@@ -72,10 +72,10 @@ def _add_rules(outside: bool, has_id: bool, lark: Lark, tools: Tools, many: bool
         more = ' (", " call)*' if many else ""
         lark.add("calls", f'"[" call{more} "]"')
         return
-    between = f"({lark.literal(_ID)} /[a-zA-Z0-9]{{9}}/)? " if has_id else ""
+    between = f"({lark.tag(_ID)} /[a-zA-Z0-9]{{9}}/)? " if has_id else ""
     choices = [
-        f"{lark.literal(tool.name)} {between}{lark.literal(_ARGS)} {lark.object(tool, f'args_{i}')}"
+        f"{lark.literal(tool.name)} {between}{lark.tag(_ARGS)} {lark.object(tool, f'args_{i}')}"
         for i, tool in enumerate(tools)
     ]
     lark.add("call", "\n  | ".join(choices))
-    lark.add("calls", "call" + (f" ({lark.literal(_OPENING)} call)*" if many else ""))
+    lark.add("calls", "call" + (f" ({lark.tag(_OPENING)} call)*" if many else ""))

@@ -32,6 +32,7 @@ from octavo.text.formats._values import branches, kinds
 _OPENING, _FUNCTION, _PARAMETER = "<tool_call>", "<function=", "<parameter="
 _STRAYS = ("</tool_call>", "</function>", "</parameter>")
 _MAX_NAME_CHARS = 256
+_VALUE_END = r"\n<\/parameter>\n"  # to the grammar
 
 _NEXT = r"(?=<parameter=|</function>|</tool_call>|<tool_call>)"
 # After a value that began on its own line, and after one that did not.
@@ -73,7 +74,7 @@ def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found
     stop = body.read()
     if stop is None:
         return Verdict.TEXT if is_end else Verdict.WAIT
-    return Found((tools.call(name, body.arguments),), stop)
+    return Found((tools.call_of_texts(name, body.arguments),), stop)
 
 
 class _Body:
@@ -170,7 +171,7 @@ class _Body:
 def _add_rules(lark: Lark, tools: Tools, many: bool) -> None:
     functions = [_function(lark, tool, f"call_{i}") for i, tool in enumerate(tools)]
     lark.add("function", " | ".join(functions))
-    more = f' ("\\n" {lark.literal(_OPENING)} one)*' if many else ""
+    more = f' ("\\n" {lark.tag(_OPENING)} one)*' if many else ""
     lark.add("one", '"\\n<function=" function "\\n</tool_call>"')
     lark.add("calls", f"one{more}")
 
@@ -211,7 +212,7 @@ def _is_free(branch: Any) -> bool:
     if not kinds(branch):
         return True
     is_fixed = "const" in branch or "enum" in branch
-    return not is_fixed and "string" in kinds(branch) and raw_string(branch) is None
+    return not is_fixed and "string" in kinds(branch) and raw_string(branch, _VALUE_END) is None
 
 
 def _free_value(lark: Lark, stem: str, n: int, n_required: int) -> str:
@@ -247,6 +248,6 @@ def _forms(lark: Lark, branch: Any) -> list[str]:
         values = [branch["const"]] if "const" in branch else branch["enum"]
         texts = [v if isinstance(v, str) else json.dumps(v) for v in values]
         return [lark.literal(text + end) for text in texts]
-    if "string" in kinds(branch) and (terminal := raw_string(branch)):
+    if "string" in kinds(branch) and (terminal := raw_string(branch, _VALUE_END)):
         return [lark.lazy("text_", terminal)]
     return [f"{lark.json(branch)} {lark.literal(end)}"]
