@@ -137,6 +137,9 @@ class LetterVocabulary:
     def pieces(self) -> list[bytes]:
         return [self.piece(token) for token in range(self.vocab_size)]
 
+    def encode(self, text: str) -> list[int]:
+        return [byte + 1 for byte in text.encode()]
+
 
 def make_cache(layers: Sequence[LayerSpec], context: int = 256, n_pages: int = 64) -> Cache:
     return Cache(

@@ -15,7 +15,8 @@ import octavo
 from octavo.chat import Content, Reasoning, ToolCalled
 from octavo.engine.grammar import compile_grammar
 from octavo.engine.sampler import Sampler
-from octavo.engine.waiting import start_grammar
+from octavo.engine.speculative import NO_DRAFTS, DraftRule
+from octavo.engine.waiting import WaitingGrammar, start_grammar
 from octavo.errors import RequestError, UnsupportedError
 from octavo.text import formats
 from octavo.text.calling import Calling
@@ -31,7 +32,7 @@ from octavo.types import (
     Trigger,
 )
 from random_schemas import is_valid, random_tools, shown
-from scripted_model import LetterVocabulary
+from scripted_model import LetterVocabulary, ScriptedModel, counting, make_engine
 from test_chat import END, THINKER, Case
 from tiny_models import as_metadata
 from tiny_vocabulary import byte_level
@@ -291,6 +292,37 @@ def test_a_token_that_says_more_than_the_trigger(
     assert bool(np.isinf(row).any()) == is_held
     grammar.rollback(1)
     grammar.accept(257)
+
+
+# Text that a grammar forces.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forced_text_takes_fewer_steps_and_changes_nothing(seed: int) -> None:
+    spec = GrammarSpec("regex", '[a-c]{3}<function=get_weather>(yes|no)"and so on and on"!')
+    said, n_steps = [], []
+    for drafts in (NO_DRAFTS, DraftRule(frozenset({"lookup"}), always=4)):
+        vocabulary = LetterVocabulary(257)
+        model = ScriptedModel(counting, n_vocab=257)
+        with make_engine(model, vocabulary=vocabulary, drafts=drafts) as engine:
+            params = SamplingParams(temperature=2, seed=seed, grammar=spec)
+            said.append(engine.submit([50, 51], params).ids())
+            n_steps.append(engine.stats.decode_steps)
+    assert said[0] == said[1]
+    assert n_steps[0] == len(said[0]) - 1
+    assert n_steps[1] < n_steps[0] / 2
+
+
+def test_what_is_forced(tokenizer: Tokenizer) -> None:
+    spec = GrammarSpec("regex", "(the river was low|a cart)!", Trigger("", in_reasoning=True))
+    inner = compile_grammar(spec, tokenizer)
+    assert inner.forced() == []
+    inner.accept_text("the")
+    ids = inner.forced()
+    assert " river was low!".startswith(tokenizer.decode(ids))
+    assert len(ids) > 1
+    waiting = WaitingGrammar(Trigger("<go>"), inner, tokenizer)
+    assert waiting.forced() == []
 
 
 # Through chat.py.

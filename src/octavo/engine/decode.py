@@ -72,7 +72,7 @@ class Decoding:
         options = []
         for job, guess in zip(jobs, guesses, strict=True):
             most = self._most(job)
-            is_better = job.luck.of("lookup") >= job.luck.of("mtp")
+            is_better = job.luck.of(guess.source) >= job.luck.of("mtp")
             if job.trail is not None and not (guess.ids and is_better):
                 guess.source, guess.ids = "mtp", []
             else:
@@ -95,6 +95,9 @@ class Decoding:
         return guesses
 
     def _look_up(self, job: Sequence) -> Guess:
+        grammar = job.sampler.grammar
+        if grammar is not None and self._rule.sources and (forced := grammar.forced()):
+            return Guess("forced", forced[: self._most(job)], None)
         if "lookup" not in self._rule.sources:
             return Guess("lookup", [], None)
         ids = look_up(job.sampler.history.last(-1), self._most(job))

@@ -45,6 +45,10 @@ class Vocabulary(Protocol):
         """`piece` of every token, faster than one by one."""
         ...
 
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, as the model is used to them."""
+        ...
+
 
 class Grammar(Protocol):
     """The state of one sequence's grammar."""
@@ -71,6 +75,10 @@ class Grammar(Protocol):
 
     def rollback(self, n: int) -> None:
         """Forget the latest n accepted tokens."""
+        ...
+
+    def forced(self) -> list[int]:
+        """Tokens that very likely come next, because their text is the only one allowed."""
         ...
 
 
@@ -110,15 +118,18 @@ def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> TextGrammar:
     if matcher.is_error():
         reason = matcher.get_error().strip()
         raise RequestError(f"the {kind} cannot be used: {reason}", "Correct or simplify it.")
-    return _Matcher(matcher, tokenizer)
+    return _Matcher(matcher, tokenizer, vocabulary.encode)
 
 
 class _Matcher:
     """A `Grammar` that llguidance runs."""
 
-    def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer) -> None:
+    def __init__(
+        self, matcher: LLMatcher, tokenizer: LLTokenizer, encode: Callable[[str], list[int]]
+    ) -> None:
         self._matcher = matcher
         self._tokenizer = tokenizer
+        self._encode = encode
 
     @property
     def is_complete(self) -> bool:
@@ -149,6 +160,15 @@ class _Matcher:
     def rollback(self, n: int) -> None:
         self._matcher.rollback(n)
         self._check()
+
+    def forced(self) -> list[int]:
+        text = self._matcher.compute_ff_bytes()
+        try:
+            ids = self._encode(text.decode()) if text else []
+        except UnicodeDecodeError:  # part of a character
+            return []
+        # The last token may be the beginning of a longer one.
+        return ids[:-1] if self._tokenizer.decode_bytes(ids) == text else []
 
     def _check(self) -> None:
         if self._matcher.is_error():

@@ -20,7 +20,7 @@ from octavo.engine.steps import Piece, Steps
 from octavo.kv.cache import Timeline
 from octavo.ops import Array
 
-Source = Literal["mtp", "lookup"]
+Source = Literal["mtp", "lookup", "forced"]  # forced: a grammar allows nothing else
 
 LENGTHS = (1, 2, 4, 8)  # few, because each makes a step of another shape
 NGRAM = 3  # tokens that must agree for a look-up

@@ -61,6 +61,9 @@ class WaitingGrammar:
         for token in kept:
             self.accept(token)
 
+    def forced(self) -> list[int]:
+        return self._inner.forced() if self._is_on else []
+
     def _listen_anew(self) -> None:
         trigger = self._trigger
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
