@@ -70,7 +70,6 @@ def test_what_the_official_templates_can_do(version: str, vectors: Path) -> None
     assert renderer.reasoning_tags == ("<think>", "</think>")
     assert renderer.has_thinking_switch
     assert renderer.has_tools
-    assert renderer.tool_dialect == "function_tags"
     assert renderer.keeps_thinking == (version == "3.6")
     assert renderer.habits == Habits(system=True, later_system=False, repeated_user=True)
 
@@ -80,7 +79,6 @@ def test_what_a_plain_template_can_do() -> None:
     assert renderer.reasoning_tags is None
     assert not renderer.has_thinking_switch
     assert not renderer.has_tools
-    assert renderer.tool_dialect == ""
     assert renderer.habits == Habits(system=False, later_system=False, repeated_user=False)
 
 

@@ -28,7 +28,15 @@ from octavo.errors import (
     TemplateError,
     UnsupportedError,
 )
-from octavo.types import ChatRequest, GrammarSpec, Message, SamplingParams, ToolCall, Usage
+from octavo.types import (
+    ChatRequest,
+    GrammarSpec,
+    Message,
+    SamplingParams,
+    ToolCall,
+    ToolChoice,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from octavo.chat import Answer, Reply
@@ -81,6 +89,7 @@ __all__ = [
     "Tokenizer",
     "ToolCall",
     "ToolCalled",
+    "ToolChoice",
     "UnsupportedError",
     "Usage",
     "Wishes",

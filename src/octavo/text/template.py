@@ -136,13 +136,6 @@ class Template:
         return next((tags for tags in REASONING_TAGS if any(t in self.source for t in tags)), None)
 
     @cached_property
-    def tool_dialect(self) -> str:
-        """How the template writes a call: "function_tags", "json_in_tags", or "" for no tags."""
-        if "<function=" in self.source:
-            return "function_tags"
-        return "json_in_tags" if "<tool_call>" in self.source else ""
-
-    @cached_property
     def has_thinking_switch(self) -> bool:
         """Whether `enable_thinking` changes anything."""
         on = self._probe(_ASKED, enable_thinking=True)
