@@ -23,6 +23,7 @@ from octavo.errors import FileFormatError, RequestError, UnsupportedError
 from octavo.gguf.meta import Metadata, Typed
 from octavo.gguf.reader import open_gguf
 from octavo.text import pretokenizers
+from octavo.text import special as special_module
 from octavo.text.byte_alphabet import spell, unspell
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.special import SpecialTexts
@@ -321,15 +322,18 @@ def _longest_first(text: str, ids: dict[str, int]) -> list[str | int]:
     return parts
 
 
+@pytest.mark.parametrize("short_chars", [3, 32])
 @given(
-    st.text("ab<>", max_size=30),
+    text=st.text("ab<>", max_size=30),
     # Of different lengths: the order among equals is nowhere defined.
-    st.lists(st.text("ab<>", min_size=1, max_size=6), unique_by=len, max_size=6),
+    specials=st.lists(st.text("ab<>", min_size=1, max_size=6), unique_by=len, max_size=6),
 )
-def test_special_texts_longest_first(text: str, specials: list[str]) -> None:
-    ids = {special: i for i, special in enumerate(specials)}
-    matcher = SpecialTexts(ids)
-    assert list(matcher.split(text)) == _longest_first(text, ids)
+def test_special_texts_longest_first(text: str, specials: list[str], short_chars: int) -> None:
+    ids = {text: i for i, text in enumerate(specials)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(special_module, "SHORT_CHARS", short_chars)
+        matcher = SpecialTexts(ids)
+        assert list(matcher.split(text)) == _longest_first(text, ids)
     found = [ids[text[start : start + length]] for start, length in matcher.find(text)]
     assert found == [part for part in matcher.split(text) if isinstance(part, int)]
 

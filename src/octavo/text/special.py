@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 _HEAD_CHARS = 2
+SHORT_CHARS = 32  # beginnings up to here are kept in a set
 
 
 class SpecialTexts:
@@ -27,6 +28,9 @@ class SpecialTexts:
         self._heads = re.compile("|".join(map(re.escape, heads))) if heads else None
         for texts in self._by_head.values():
             texts.sort()
+        self._beginnings = {
+            text[:n] for text in ids for n in range(_HEAD_CHARS, min(len(text), SHORT_CHARS) + 1)
+        }
 
     def split(self, text: str) -> Iterator[str | int]:
         """Pieces in order: plain text (never empty), or the id of a special token."""
@@ -90,6 +94,8 @@ class SpecialTexts:
 
     def _begins(self, part: str) -> bool:
         """Whether a special text begins with `part`, which has two characters or more."""
+        if len(part) <= SHORT_CHARS:
+            return part in self._beginnings
         texts = self._by_head.get(part[:_HEAD_CHARS], ())
         place = bisect_left(texts, part)
         return place < len(texts) and texts[place].startswith(part)
