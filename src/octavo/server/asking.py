@@ -67,6 +67,8 @@ def prompt_of(session: Served, chat: ChatRequest) -> Prompt:
     """
     if session.template is None:
         raise UnsupportedError("The model's file has no chat template", "Use a text prompt.")
+    if chat.tool_choice.mode == "none":
+        chat = replace(chat, tools=())
     return session.template.prompt(_fit(chat, session))
 
 

@@ -27,6 +27,7 @@ from octavo.server.wire.native import (
     TokenizeBody,
     settings_of,
 )
+from octavo.text import formats
 from octavo.text.template import Template
 from octavo.types import SamplingParams
 
@@ -184,7 +185,7 @@ def _abilities(template: Template | None) -> dict[str, Any]:
         return {}
     return {
         "supports_tools": template.has_tools,
-        "supports_tool_calls": bool(template.tool_dialect),
+        "supports_tool_calls": formats.of_template(template.source) is not None,
         "supports_system_role": template.habits.system,
         "supports_thinking": template.reasoning_tags is not None,
         "supports_thinking_switch": template.has_thinking_switch,

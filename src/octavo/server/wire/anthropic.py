@@ -11,7 +11,7 @@ from pydantic import Field
 
 from octavo.errors import RequestError
 from octavo.server.wire.body import ThinkingBody, response_grammar
-from octavo.types import ChatRequest, Message, SamplingParams, ToolCall
+from octavo.types import ChatRequest, Message, SamplingParams, ToolCall, ToolChoice, ToolMode
 
 LOG = logging.getLogger("octavo.server")
 
@@ -50,13 +50,13 @@ class MessagesBody(ThinkingBody):
         plain = {name: getattr(self, name) for name in ("max_tokens", "temperature", "top_p")}
         plain["top_k"] = self.top_k
         given = {name: value for name, value in plain.items() if value is not None}
-        has_tools = (self.tool_choice or {}).get("type") != "none"
         return ChatRequest(
             messages=tuple(self._messages()),
             params=SamplingParams(
                 **given, grammar=response_grammar(self.output_format or config.get("format"))
             ),
-            tools=tuple(read_tools(self.tools or ())) if has_tools else (),
+            tools=tuple(read_tools(self.tools or ())),
+            tool_choice=read_choice(self.tool_choice or {}),
             stop=tuple(self.stop_sequences or ()),
             thinking=thinking.on,
             thinking_budget=thinking.budget,
@@ -92,6 +92,27 @@ def read_tools(given: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             "parameters": tool.get("input_schema") or {"type": "object", "properties": {}},
         }
         yield {"type": "function", "function": function}
+
+
+_MODES: Mapping[str, ToolMode] = {
+    "auto": "auto",
+    "any": "required",
+    "tool": "required",
+    "none": "none",
+}
+
+
+def read_choice(given: Mapping[str, Any]) -> ToolChoice:
+    """`tool_choice` in our words.
+
+    Raises:
+        RequestError: another type, or a tool without its name.
+    """
+    kind, name = given.get("type", "auto"), _id(given, "name")
+    if kind not in _MODES or (kind == "tool" and not name):
+        raise RequestError(f"tool_choice is {kind!r}", "Use auto, any, none, or tool with a name.")
+    parallel = given.get("disable_parallel_tool_use") is not True
+    return ToolChoice(_MODES[kind], name if kind == "tool" else "", parallel)
 
 
 def _system(given: str | Sequence[Mapping[str, Any]] | None) -> str:

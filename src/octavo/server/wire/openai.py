@@ -10,7 +10,7 @@ from pydantic import Field
 
 from octavo.errors import RequestError
 from octavo.server.wire.body import Body, SamplingBody, ThinkingBody, stops
-from octavo.types import ChatRequest, Message, ToolCall
+from octavo.types import ChatRequest, Message, ToolCall, ToolChoice
 
 MAX_CHOICES = 32
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
@@ -43,11 +43,11 @@ class ChatBody(SamplingBody, ThinkingBody):
         """
         thinking = self.read_thinking()
         n_logprobs = (self.top_logprobs or 0) if self.logprobs else None
-        tools = () if self.tool_choice == "none" else tuple(self.tools or ())
         return ChatRequest(
             messages=tuple(read_messages(self.messages)),
             params=self.sampling(n_logprobs),
-            tools=tools,
+            tools=tuple(self.tools or ()),
+            tool_choice=read_choice(self.tool_choice, self.parallel_tool_calls is not False),
             stop=stops(self.stop),
             thinking=thinking.on,
             thinking_budget=thinking.budget,
@@ -149,6 +149,24 @@ def read_messages(given: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
             name = names.get(read.tool_call_id, "")
             read = Message("tool", read.content, tool_call_id=read.tool_call_id, name=name)
         yield read
+
+
+def read_choice(given: str | Mapping[str, Any] | None, parallel: bool) -> ToolChoice:
+    """`tool_choice`: a word, or the one function that has to be called.
+
+    Raises:
+        RequestError: another word or form.
+    """
+    if given is None or isinstance(given, str):
+        mode: Any = given or "auto"
+        return ToolChoice(mode, parallel=parallel)
+    function = given.get("function", given)
+    name = function.get("name") if isinstance(function, dict) else None
+    if given.get("type") != "function" or not isinstance(name, str) or not name:
+        raise RequestError(
+            "tool_choice names no function", "Use auto, required, none, or type and function.name."
+        )
+    return ToolChoice("required", name, parallel)
 
 
 def _message(given: Mapping[str, Any]) -> Message:
