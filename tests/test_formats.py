@@ -16,7 +16,7 @@ from octavo import registry
 from octavo.errors import RequestError
 from octavo.text import formats
 from octavo.text.formats._declared import Tools
-from octavo.text.formats._values import coerce, text_value
+from octavo.text.formats._values import coerce, kinds, text_value
 from octavo.text.split import Content, Event, Reasoning, ThoughtCalls, ToolCalled
 from tool_texts import TEMPLATES, written
 
@@ -352,6 +352,35 @@ def test_a_quoted_string_stays_one_where_strings_are_allowed() -> None:
     assert coerce('{"a": 1}', {"type": "object"}) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['{"path": NaN}', '{"path": 1e999}', "[" * 100_000, '{"a":' * 100_000, "{" * 9 + "}" * 9],
+)
+def test_what_is_no_json_is_text(text: str) -> None:
+    text = f"[TOOL_CALLS]write[ARGS]{text}"
+    assert read("mistral", [text]) == ("", text, [])
+
+
+def test_half_surrogates_are_escaped() -> None:
+    call = next(e.call for e in _parse('{"name": "f", "arguments": {"a": "\\ud800é"}}'))
+    call.arguments.encode()
+    assert json.loads(call.arguments) == {"a": "\ud800é"}
+
+
+def _parse(text: str) -> list[ToolCalled]:
+    dialect = formats.of_template(TEMPLATES["hermes"])
+    assert dialect is not None
+    events = dialect.make_parser(TOOLS).push(f"<tool_call>{text}</tool_call>")
+    return [e for e in events if isinstance(e, ToolCalled)]
+
+
+def test_schemas_that_grow_without_end() -> None:
+    loop = {"anyOf": [{"$ref": "#/$defs/a"}] * 9}
+    assert kinds({"$ref": "#/$defs/a", "$defs": {"a": loop}}) == []
+    assert kinds({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}) == []
+    assert text_value("5", {"enum": 5}) == "5"
+
+
 def test_declarations() -> None:
     flat = Tools([{"name": "f", "parameters": {"properties": {"a": {}}, "required": ["a", "b"]}}])
     tool = flat.get("f")
@@ -363,6 +392,8 @@ def test_declarations() -> None:
         Tools([{"function": {}}])
     with pytest.raises(RequestError, match="'f'"):
         Tools([{"name": "f", "parameters": 5}])
+    with pytest.raises(RequestError, match="'f'"):
+        Tools([{"name": "f", "parameters": {"properties": {1, 2}}}])
 
 
 # Calls inside of thinking.

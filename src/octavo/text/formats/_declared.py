@@ -112,6 +112,8 @@ class Tools:
         schemas = tool.properties if tool else {}
         given = {k: convert(v, schemas[k]) if k in schemas else v for k, v in arguments.items()}
         text = json.dumps(given, ensure_ascii=False)
+        if not _is_unicode(text):  # half surrogates: as escapes they do no harm
+            text = json.dumps(given)
         return ToolCall(name, text, f"call_{secrets.token_hex(12)}")
 
     def is_sound(self, call: ToolCall) -> bool:
@@ -123,6 +125,10 @@ class Tools:
         if not tool.required <= given.keys():
             return False
         return all(_fits(value, tool.properties.get(name, {})) for name, value in given.items())
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _fits(value: Any, schema: Any) -> bool:
@@ -143,4 +149,10 @@ def _tool(declaration: Mapping[str, Any], at: int) -> Tool:
         raise RequestError(
             f"The parameters of tool {name!r} are no JSON schema", "Give an object schema."
         )
+    try:
+        json.dumps(parameters)
+    except (TypeError, ValueError, RecursionError):
+        raise RequestError(
+            f"The parameters of tool {name!r} are no JSON", "Use plain values, not too deep."
+        ) from None
     return Tool(name, parameters)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from octavo.text.formats._declared import Tools
-from octavo.text.formats._values import from_text
+from octavo.text.formats._values import from_text, read_json
 from octavo.types import ToolCall
 
-_SIGNS = re.compile(r'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
+_SIGNS = re.compile(r'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
 ARGUMENT_KEYS = ("arguments", "parameters", "args")
 
 
@@ -34,7 +33,7 @@ def value_end(text: str, at: int) -> int | None:
 def parse(text: str) -> Any:
     """The value of an object or list, also one that breaks small rules; else None."""
     try:
-        return json.loads(text, strict=False)
+        return read_json(text)
     except (ValueError, RecursionError):
         value = from_text(text, ["object", "array"])
         return None if isinstance(value, str) else value

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-_MAX_DEPTH = 16  # of references and unions within each other
+_MAX_DEPTH = 16  # of references that lead to references
+_MAX_BRANCHES = 256
 _ORDER = ("string", "integer", "number", "boolean", "object", "array", "null")
 _MISSING = object()
 
@@ -27,20 +28,47 @@ def resolve(schema: Any) -> Any:
     return schema
 
 
-def branches(schema: Any, depth: int = 0) -> list[Any]:
-    """The alternatives of a schema: unions taken apart, references followed."""
-    schema = resolve(schema)
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
-        return [schema]
+def branches(schema: Any) -> list[Any]:
+    """The alternatives of a schema: unions taken apart, references followed.
+
+    One that is built of too many is a schema that allows anything.
+    """
+    leaves: list[Any] = []
+    rest = [schema]
+    for _ in range(_MAX_BRANCHES):
+        if not rest:
+            return leaves
+        part = resolve(rest.pop())
+        parts = _parts(part)
+        if parts is None:
+            leaves.append(part)
+        else:
+            rest += reversed(parts)
+    return [{}]
+
+
+def _parts(schema: Any) -> list[Any] | None:
+    """The members of a union; None: it is none."""
+    if not isinstance(schema, Mapping):
+        return None
     for word in ("anyOf", "oneOf"):
         if isinstance(schema.get(word), list):
             shared = {k: v for k, v in schema.items() if k in ("$defs", "definitions", "type")}
-            parts = [{**shared, **p} if isinstance(p, Mapping) else p for p in schema[word]]
-            return [leaf for part in parts for leaf in branches(part, depth + 1)]
+            return [{**shared, **p} if isinstance(p, Mapping) else p for p in schema[word]]
     names = schema.get("type")
-    if isinstance(names, list) and "enum" not in schema and "const" not in schema:
+    if isinstance(names, list) and fixed_values(schema) is None:
         return [{**schema, "type": name} for name in names]
-    return [schema]
+    return None
+
+
+def fixed_values(schema: Any) -> list[Any] | None:
+    """The values of `const` or `enum`; None: there is no such list."""
+    if not isinstance(schema, Mapping):
+        return None
+    if "const" in schema:
+        return [schema["const"]]
+    listed = schema.get("enum")
+    return listed if isinstance(listed, list) else None
 
 
 def kinds(schema: Any) -> list[str]:
@@ -57,10 +85,8 @@ def kinds(schema: Any) -> list[str]:
 def _branch_kinds(branch: Any) -> list[str]:
     if not isinstance(branch, Mapping):
         return []
-    if "const" in branch:
-        return _kinds_of(branch["const"])
-    if isinstance(branch.get("enum"), list):
-        return [kind for value in branch["enum"] for kind in _kinds_of(value)]
+    if (values := fixed_values(branch)) is not None:
+        return [kind for value in values for kind in _kinds_of(value)]
     names = branch.get("type")
     if isinstance(names, str):
         return ["number", "integer"] if names == "number" else [names]
@@ -100,11 +126,9 @@ def coerce(value: Any, schema: Any) -> Any:
 def text_value(text: str, schema: Any) -> Any:
     """What a raw text means under a schema."""
     for branch in branches(schema):
-        if isinstance(branch, Mapping) and ("const" in branch or "enum" in branch):
-            values = [branch["const"]] if "const" in branch else branch["enum"]
-            for value in values:
-                if text == (value if isinstance(value, str) else json.dumps(value)):
-                    return value
+        for value in fixed_values(branch) or ():
+            if text == (value if isinstance(value, str) else json.dumps(value)):
+                return value
     return from_text(text, kinds(schema))
 
 
@@ -127,6 +151,17 @@ def from_text(text: str, allowed: list[str]) -> Any:
     return value
 
 
+def read_json(text: str) -> Any:
+    """JSON, line breaks in strings allowed.
+
+    Raises:
+        ValueError: it is none, NaN and infinities included. RecursionError: it is too deep.
+    """
+    value = json.loads(text, strict=False)
+    json.dumps(value, allow_nan=False)
+    return value
+
+
 def _read(text: str, allowed: list[str]) -> Any:
     lowered = text.lower()
     if "boolean" in allowed and lowered in ("true", "false"):
@@ -134,7 +169,7 @@ def _read(text: str, allowed: list[str]) -> Any:
     if "null" in allowed and lowered in ("null", "none"):
         return None
     try:
-        value = json.loads(text, strict=False)
+        value = read_json(text)
     except (ValueError, RecursionError):
         return _read_python(text)
     if isinstance(value, float) and "number" not in allowed and value.is_integer():
@@ -148,7 +183,7 @@ def _read_python(text: str) -> Any:
         return _MISSING
     try:
         value = ast.literal_eval(text)
-        json.dumps(value)
+        json.dumps(value, allow_nan=False)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return _MISSING
     return value

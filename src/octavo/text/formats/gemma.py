@@ -26,12 +26,13 @@ from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._lark import Lark
 from octavo.text.formats._strings import raw_string
-from octavo.text.formats._values import branches
+from octavo.text.formats._values import branches, fixed_values, read_json
 
 _HEAD = re.compile(r"\s*call:\s*([^\s{}]+)\s*(?=\{)")
 _WORD = re.compile(r"[^\s,:{}\[\]\"]+")
 _MAX_HEAD_CHARS = 256
 _MAX_DEPTH = 32
+_MAX_FORMS = 4000  # of values in a grammar; further ones may be anything
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class _Notation:
     def _bare(self) -> Any:
         word = self._word()
         try:
-            return json.loads(word.lower() if word in ("True", "False") else word)
+            return read_json(word.lower() if word in ("True", "False") else word)
         except ValueError:
             return None if word in ("None", "null") else word
 
@@ -195,6 +196,7 @@ class _Writer:
 
     def __init__(self, lark: Lark, quote: str) -> None:
         self._lark = lark
+        self._n_forms = 0
         self._quote = lark.tag(quote)
         # A control token cannot be part of a text; a quote that is spelled ends it.
         self._end = "" if lark.is_control(quote) else re.escape(quote).replace("/", r"\/")
@@ -237,10 +239,10 @@ class _Writer:
         lark.add("any_scalar", scalars)
 
     def _form(self, branch: Any, stem: str, depth: int) -> str:
-        if not isinstance(branch, Mapping) or depth > _MAX_DEPTH:
+        self._n_forms += 1
+        if not isinstance(branch, Mapping) or self._n_forms > _MAX_FORMS:
             return self.anything()
-        if "const" in branch or isinstance(branch.get("enum"), list):
-            values = [branch["const"]] if "const" in branch else branch["enum"]
+        if (values := fixed_values(branch)) is not None:
             return " | ".join(self._exactly(value) for value in values)
         kind = branch.get("type", "object" if "properties" in branch else None)
         if kind == "string":

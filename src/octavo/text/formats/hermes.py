@@ -59,4 +59,5 @@ def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found
 def _add_rules(lark: Lark, tools: Tools, many: bool) -> None:
     lark.add("call", json_call(lark, tools, "arguments"))
     lark.add("one", '"\\n" call "\\n</tool_call>"')
-    lark.add("calls", "one" + (f' ("\\n" {lark.tag(_OPENING)} one)*' if many else ""))
+    # A line break at the end must not be the beginning of a further call.
+    lark.add("calls", "one" + (f' ("\\n" {lark.tag(_OPENING)} one)* "\\n"?' if many else ""))

@@ -27,7 +27,7 @@ from octavo.text.formats._declared import Tool, Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._lark import Lark, all_there, each_once, some_left
 from octavo.text.formats._strings import raw_string
-from octavo.text.formats._values import branches, kinds
+from octavo.text.formats._values import branches, fixed_values, kinds
 
 _OPENING, _FUNCTION, _PARAMETER = "<tool_call>", "<function=", "<parameter="
 _STRAYS = ("</tool_call>", "</function>", "</parameter>")
@@ -171,7 +171,8 @@ class _Body:
 def _add_rules(lark: Lark, tools: Tools, many: bool) -> None:
     functions = [_function(lark, tool, f"call_{i}") for i, tool in enumerate(tools)]
     lark.add("function", " | ".join(functions))
-    more = f' ("\\n" {lark.tag(_OPENING)} one)*' if many else ""
+    # A line break at the end must not be the beginning of a further call.
+    more = f' ("\\n" {lark.tag(_OPENING)} one)* "\\n"?' if many else ""
     lark.add("one", '"\\n<function=" function "\\n</tool_call>"')
     lark.add("calls", f"one{more}")
 
@@ -211,7 +212,7 @@ def _is_free(branch: Any) -> bool:
     """Whether any text will do."""
     if not kinds(branch):
         return True
-    is_fixed = "const" in branch or "enum" in branch
+    is_fixed = fixed_values(branch) is not None
     return not is_fixed and "string" in kinds(branch) and raw_string(branch, _VALUE_END) is None
 
 
@@ -244,8 +245,7 @@ def _named(lark: Lark, prefix: str, body: str) -> str:
 def _forms(lark: Lark, branch: Any) -> list[str]:
     """Rules for a value that is not any text, and its end."""
     end = "\n</parameter>\n"
-    if "const" in branch or "enum" in branch:
-        values = [branch["const"]] if "const" in branch else branch["enum"]
+    if (values := fixed_values(branch)) is not None:
         texts = [v if isinstance(v, str) else json.dumps(v) for v in values]
         return [lark.literal(text + end) for text in texts]
     if "string" in kinds(branch) and (terminal := raw_string(branch, _VALUE_END)):
