@@ -28,7 +28,7 @@ struct Scores : ScoreMerger {
 Strings strings(const nb::bytes& text, const Offsets& offsets, const char* name) {
     require(offsets.size() > 0, "offsets: one more than there are strings expected");
     const size_t n = offsets.size() - 1;
-    require(n < INT32_MAX / 4, "too many strings");
+    require(n < INT32_MAX / 4 && text.size() < INT32_MAX / 2, "strings of 1 GiB or more");
     for (size_t i = 0; i < n; ++i)
         if (offsets.data()[i] > offsets.data()[i + 1]) wrong(std::string(name) + ": offsets fall");
     if (offsets.data()[0] != 0 || offsets.data()[n] != static_cast<int64_t>(text.size()))

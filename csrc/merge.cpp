@@ -57,41 +57,40 @@ uint32_t last_character(std::string_view text) {
 }  // namespace
 
 Symbols::Symbols(size_t n_expected, size_t n_bytes_expected)
-    : entries_(std::bit_ceil(2 * n_expected + 2), Entry{0, -1}) {
+    : entries_(std::bit_ceil(2 * n_expected + 2), Entry{0, -1, 0, 0}) {
     bytes_.reserve(n_bytes_expected);
-    offsets_.reserve(n_expected + 1);
 }
 
-std::string_view Symbols::text(int32_t symbol) const {
-    return std::string_view(bytes_).substr(offsets_[symbol],
-                                           offsets_[symbol + 1] - offsets_[symbol]);
-}
-
-int32_t Symbols::find(std::string_view wanted) const {
-    const uint32_t hash = static_cast<uint32_t>(hash_of(wanted));
-    const size_t mask = entries_.size() - 1;
-    for (size_t i = hash & mask; entries_[i].symbol >= 0; i = (i + 1) & mask)
-        if (entries_[i].hash == hash && text(entries_[i].symbol) == wanted)
-            return entries_[i].symbol;
-    return -1;
-}
-
-int32_t Symbols::add(std::string_view wanted) {
-    if (2 * size() >= entries_.size()) grow();
-    const uint32_t hash = static_cast<uint32_t>(hash_of(wanted));
+size_t Symbols::place_of(std::string_view text, uint32_t hash) const {
     const size_t mask = entries_.size() - 1;
     size_t i = hash & mask;
-    for (; entries_[i].symbol >= 0; i = (i + 1) & mask)
-        if (entries_[i].hash == hash && text(entries_[i].symbol) == wanted)
-            return entries_[i].symbol;
-    entries_[i] = {hash, static_cast<int32_t>(size())};
-    bytes_ += wanted;
-    offsets_.push_back(static_cast<int64_t>(bytes_.size()));
-    return entries_[i].symbol;
+    for (; entries_[i].symbol >= 0; i = (i + 1) & mask) {
+        const Entry& entry = entries_[i];
+        if (entry.hash == hash && entry.n_bytes == text.size() &&
+            std::memcmp(bytes_.data() + entry.start, text.data(), text.size()) == 0)
+            break;
+    }
+    return i;
+}
+
+int32_t Symbols::find(std::string_view text) const {
+    return entries_[place_of(text, static_cast<uint32_t>(hash_of(text)))].symbol;
+}
+
+int32_t Symbols::add(std::string_view text) {
+    if (2 * n_ >= entries_.size()) grow();
+    const auto hash = static_cast<uint32_t>(hash_of(text));
+    Entry& entry = entries_[place_of(text, hash)];
+    if (entry.symbol < 0) {
+        entry = {hash, static_cast<int32_t>(n_++), static_cast<uint32_t>(bytes_.size()),
+                 static_cast<uint32_t>(text.size())};
+        bytes_ += text;
+    }
+    return entry.symbol;
 }
 
 void Symbols::grow() {
-    std::vector<Entry> old(2 * entries_.size(), Entry{0, -1});
+    std::vector<Entry> old(2 * entries_.size(), Entry{0, -1, 0, 0});
     old.swap(entries_);
     const size_t mask = entries_.size() - 1;
     for (const Entry& entry : old) {

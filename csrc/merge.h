@@ -28,18 +28,20 @@ class Symbols {
     int32_t find(std::string_view text) const;
     // The symbol of `text`, a new one if need be.
     int32_t add(std::string_view text);
-    size_t size() const { return offsets_.size() - 1; }
+    size_t size() const { return n_; }
 
   private:
     struct Entry {
         uint32_t hash;
         int32_t symbol;  // -1: free
+        uint32_t start, n_bytes;
     };
-    std::string_view text(int32_t symbol) const;
+    // Where the text is, or would be.
+    size_t place_of(std::string_view text, uint32_t hash) const;
     void grow();
 
-    std::string bytes_;
-    std::vector<int64_t> offsets_{0};
+    size_t n_ = 0;
+    std::string bytes_;  // less than 4 GiB
     std::vector<Entry> entries_;
 };
 
