@@ -28,6 +28,7 @@ from octavo.types import (
     GrammarSpec,
     Message,
     SamplingParams,
+    ToolCall,
     ToolChoice,
     Trigger,
 )
@@ -191,6 +192,41 @@ def test_a_closing_tag_that_would_leave_something_out_is_not_allowed(tokenizer: 
     begun = "<tool_call>\n<function=read>\n<parameter=path>\nx\n</parameter>\n"
     assert compile_grammar(spec, tokenizer).accept_text(begun + "<parameter=n>\n1\n") > 0
     assert compile_grammar(spec, tokenizer).accept_text(begun + "</function>") < 0
+
+
+@pytest.mark.parametrize("version", ["3.5", "3.6"])
+def test_calls_are_what_the_official_template_writes(
+    tokenizer: Tokenizer, vectors: Path, version: str
+) -> None:
+    """The template shows earlier calls to the model in the form in which it is to write them."""
+    source = (vectors.parent / "templates" / f"qwen{version}.jinja").read_text()
+    template = Template(source, tokenizer)
+    tools = [READ, {"type": "function", "function": {"name": "now", "parameters": {}}}]
+    calls = [("read", {"path": "a\n<b>", "n": 3}), ("now", {})]
+    made = tuple(ToolCall(name, json.dumps(arguments)) for name, arguments in calls)
+    text = template.render((Message("user", "q"), Message("assistant", "", tool_calls=made)), tools)
+    said = text[text.index("<tool_call>", text.index("<|im_start|>assistant")) :]
+    said = said[: said.index("<|im_end|>")]
+    request = ChatRequest((), tools=tuple(tools), tool_choice=ToolChoice("required"))
+    chosen = Calling.of(request, template, tokenizer)
+    assert chosen is not None
+    assert allows(spec_of(chosen), tokenizer, said)
+    parser = chosen.parser()
+    assert parser is not None
+    events = parser.push(said) + parser.finish()
+    found = [
+        (e.call.name, json.loads(e.call.arguments)) for e in events if isinstance(e, ToolCalled)
+    ]
+    assert found == calls
+
+
+def test_schemas_that_grow_without_end_have_a_grammar(tokenizer: Tokenizer) -> None:
+    wide = {"type": "object", "properties": {f"p{i}": {"$ref": "#/$defs/n"} for i in range(60)}}
+    loop = {"anyOf": [{"$ref": "#/$defs/n"}] * 9}
+    for node in (wide, loop):
+        tool = {"name": "x", "parameters": {"properties": {"a": node}, "$defs": {"n": node}}}
+        for dialect in ("qwen3_xml", "hermes", "gemma"):
+            compile_grammar(spec_of(calling(tokenizer, dialect, [tool])), tokenizer)
 
 
 def test_many_arguments_and_many_tools(tokenizer: Tokenizer) -> None:
