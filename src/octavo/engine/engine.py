@@ -220,12 +220,16 @@ class Engine:
 
     def _receive(self) -> None:
         """Take in what has come; wait for it if there is nothing else to do."""
-        s = self._scheduler
-        idle = not s.n_running and not s.waiting
+        self._count()
+        idle = not self.stats.running and not self.stats.waiting
         while idle or not self._inbox.empty():
             self._inbox.get()()
             idle = False
-        self.stats.running, self.stats.waiting = s.n_running, len(s.waiting)
+        self._count()
+
+    def _count(self) -> None:
+        self.stats.running = self._scheduler.n_running
+        self.stats.waiting = len(self._scheduler.waiting)
 
     def _drop_cancelled(self) -> None:
         for job in self._scheduler.jobs:
