@@ -134,6 +134,9 @@ class ScriptedSession:
     def engine(self) -> ScriptedSession:
         return self
 
+    def set_context(self, n_tokens: int) -> None:
+        self.plan = make_plan(context=n_tokens)
+
     def hold(self) -> None:
         """Let no token come without a permit of `gate`."""
         self.gate = threading.Semaphore(0)
@@ -163,7 +166,12 @@ class ScriptedSession:
         self, ids: Sequence[int], params: SamplingParams, *, marks: Iterable[int] = ()
     ) -> ScriptedStream:
         if len(ids) >= self.plan.context:
-            raise ContextFullError("too long", n_tokens=len(ids), limit_tokens=self.plan.context)
+            limit = self.plan.context
+            raise ContextFullError(
+                f"the prompt has {len(ids)} tokens and the context holds {limit}",
+                n_tokens=len(ids),
+                limit_tokens=limit,
+            )
         self.requests.append((self.tokenizer.decode(ids), params))
         script = self._scripts.pop(0)
         error = script if isinstance(script, OctavoError) else None
@@ -180,22 +188,30 @@ class ScriptedSession:
 
 @contextlib.contextmanager
 def serving(
-    load: Served | Callable[..., Served], rules: Rules | None = None, **options: Any
+    load: Served | Callable[..., Served],
+    rules: Rules | None = None,
+    *,
+    waits: bool = True,
+    **options: Any,
 ) -> Iterator[str]:
-    """The address of a server that runs while the block does. Waits until the model is there."""
+    """The address of a server that runs while the block does.
+
+    `waits`: until the model is there. `options` are those of `Resident`.
+    """
     loader = load if callable(load) else lambda report: load
     resident = Resident(loader, "scripted", **options)
     loaded = threading.Event()
     resident.on_end_of_loading = loaded.set
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()
     config = uvicorn.Config(
         make_app(resident, rules), log_config=None, ws="none", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
-    assert loaded.wait(20)
+    assert not waits or loaded.wait(20)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from octavo.server.resident import Report, Resident
     from octavo.session import Session
 
+BACKLOG = 256  # connections that may wait to be taken
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections
 
 
@@ -89,6 +90,7 @@ def main(model: Model, serve: ServeFlags, load: LoadFlags) -> None:
         access_log=False,
         server_header=False,
         ws="none",
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=serve.stop_seconds,
     )
@@ -149,13 +151,14 @@ def _keys_of(path: Path | None) -> list[str]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound, so that a wrong address is told at once."""
+    """A socket that is bound, so that a wrong address is told at once and nobody is turned away."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":  # there it would let two servers share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise SettingError(
