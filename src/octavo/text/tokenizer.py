@@ -123,7 +123,7 @@ class Tokenizer:
         return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
     def pieces(self) -> list[bytes]:
-        """`piece` of every token: 0.1 s for 150 000."""
+        """`piece` of every token, all at once: much faster than one by one."""
         texts = list(self._vocabulary.texts)
         if self._model == "gpt2":
             pieces = unspell_all(texts)
