@@ -289,12 +289,12 @@ def test_command_refuses_to_be_open() -> None:
     assert "OCTAVO_API_KEY" in done.output
 
 
-def test_command_says_that_the_port_is_taken() -> None:
+def test_command_says_that_the_port_is_taken(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = CliRunner().invoke(app, ["serve", "absent.gguf", "--port", port])
+        done = CliRunner().invoke(app, ["serve", str(tmp_path), "--port", port])
     assert done.exit_code == 2
     assert "cannot listen" in done.output
 

@@ -18,6 +18,7 @@ import typer
 from octavo.cli import _screen as screen
 from octavo.cli._options import LoadFlags, Model
 from octavo.errors import NotFoundError, SettingError
+from octavo.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
@@ -71,18 +72,22 @@ def main(model: Model, serve: ServeFlags, load: LoadFlags) -> None:
     """The command."""
     import uvicorn
 
+    from octavo.hub.local import find_kept
     from octavo.server.app import make_app
     from octavo.server.guard import check_address
     from octavo.server.resident import Resident
 
-    rules = _rules(serve)
+    settings = Settings.from_environment()
+    rules = _rules(serve, settings)
     check_address(serve.host, rules.keys)
+    find_kept(model, settings)  # what nothing is called is told before anyone can call
     listener = _listen(serve.host, serve.port)
     name = serve.alias or _name(model)
     resident = Resident(
         lambda report: _load(model, load, report), name, max_waiting=serve.max_queue
     )
-    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("octavo").setLevel(logging.INFO)
     config = uvicorn.Config(
         make_app(resident, rules),
         log_config=None,
@@ -123,12 +128,11 @@ def _load(model: str, flags: LoadFlags, report: Report) -> Session:
     return load(path, progress=lambda done, total: report("loading", done, total), **flags.wishes())
 
 
-def _rules(serve: ServeFlags) -> Rules:
+def _rules(serve: ServeFlags, settings: Settings) -> Rules:
     from octavo.server.guard import Rules
-    from octavo.settings import Settings
 
     keys = [*(serve.api_key or ()), *_keys_of(serve.api_key_file)]
-    keys = keys or [key for key in (Settings.from_environment().api_key,) if key]
+    keys = keys or [key for key in (settings.api_key,) if key]
     return Rules(
         keys=tuple(keys),
         hosts=tuple(name.lower() for name in serve.allowed_host or ()),
