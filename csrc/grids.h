@@ -35,16 +35,22 @@ constexpr Grid<Word, kPoints> make_grid(int start, int digit_bits, const int8_t*
 
 constexpr int8_t kIq2Levels[] = {8, 25, 43, 0};
 
-// 4 points of 8 weights.
-OCTAVO_INLINE B join_points(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
-    const uint64_t points[4] = {a, b, c, d};
-    return load_bytes(points);
+// Two points of 4 weights in one number.
+OCTAVO_INLINE uint64_t pair(uint32_t low, uint32_t high) {
+    return low | static_cast<uint64_t>(high) << 32;
 }
 
-// unit * (2 s + 1) for 8 s of 4 bits, low half first.
-OCTAVO_INLINE void odd_levels(float unit, const uint8_t* levels, float* scale) {
-    const F8 s = floats_of_bytes(spread_nibbles(read<uint32_t>(levels)));
+// unit * (2 s + 1) for the 8 s in the bytes of `levels`, lowest first.
+OCTAVO_INLINE void odd_scales(float unit, uint64_t levels, float* scale) {
+    const F8 s = floats_of_bytes(levels);
     store(scale, mul(splat8(unit), add(add(s, s), splat8(1.0f))));
+}
+
+// The upper halves of 8 bytes, `stride` apart.
+OCTAVO_INLINE uint64_t upper_halves(const uint8_t* p, int stride) {
+    uint64_t levels = 0;
+    for (int i = 0; i < 8; ++i) levels |= static_cast<uint64_t>(p[i * stride] >> 4) << (8 * i);
+    return levels;
 }
 
 // Offsets of values that are `zero_point` too high.

@@ -29,7 +29,8 @@ struct FormatKernels {
     bool has_offset;  // w = scale * value + offset; without it offsets are 0
 
     // y[t * y_stride + r] = row r . x row t, for rows row0 <= r < row1 and t0 <= t < t1,
-    // t1 - t0 <= kMaxColumns. A result does not depend on the other rows and tokens of the call.
+    // t1 - t0 <= kMaxColumns. A result depends on its row and token only, but for the rounding of
+    // its sum, which depends on how many tokens there are.
     void (*dot)(const BlockRows& w, int row0, int row1, const QuantRows& x, int t0, int t1,
                 float* y, int64_t y_stride);
     // The same for float formats: row t of x at x + t * x_stride.

@@ -202,6 +202,12 @@ OCTAVO_INLINE F8 floats_of_signed_bytes(uint64_t bytes) {
     std::memcpy(lanes, &bytes, 8);
     return load8_int8(lanes);
 }
+// table[p[0]], table[p[stride]] ...
+OCTAVO_INLINE F8 take_8(const float* table, const uint8_t* p, int stride) {
+    float lanes[8];
+    for (int i = 0; i < 8; ++i) lanes[i] = table[p[i * stride]];
+    return load8(lanes);
+}
 // Half-precision numbers at p, p + stride_bytes ...
 OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
     uint16_t halves[8];
@@ -220,6 +226,11 @@ OCTAVO_INLINE B load_bytes(const void* low, const void* high) {
 }
 OCTAVO_INLINE B load_bytes(const void* p) {
     return load_bytes(p, static_cast<const uint8_t*>(p) + 16);
+}
+// Four numbers of 8 bytes.
+OCTAVO_INLINE B join_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    return {_mm_set_epi64x(static_cast<int64_t>(b), static_cast<int64_t>(a)),
+            _mm_set_epi64x(static_cast<int64_t>(d), static_cast<int64_t>(c))};
 }
 OCTAVO_INLINE B load_16_twice(const void* p) {
     return load_bytes(p, p);

@@ -99,6 +99,12 @@ OCTAVO_INLINE F8 floats_of_signed_bytes(uint64_t bytes) {
     const __m128i lanes = _mm_cvtsi64_si128(static_cast<int64_t>(bytes));
     return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(lanes))};
 }
+// table[p[0]], table[p[stride]] ...
+OCTAVO_INLINE F8 take_8(const float* table, const uint8_t* p, int stride) {
+    return {_mm256_setr_ps(table[p[0]], table[p[stride]], table[p[2 * stride]],
+                           table[p[3 * stride]], table[p[4 * stride]], table[p[5 * stride]],
+                           table[p[6 * stride]], table[p[7 * stride]])};
+}
 // Half-precision numbers at p, p + stride_bytes ...
 OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
     uint16_t halves[8];
@@ -123,6 +129,11 @@ OCTAVO_INLINE B load_bytes(const void* low, const void* high) {
     const __m128i first = _mm_loadu_si128(static_cast<const __m128i*>(low));
     const __m128i second = _mm_loadu_si128(static_cast<const __m128i*>(high));
     return {_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1)};
+}
+// Four numbers of 8 bytes.
+OCTAVO_INLINE B join_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    return {_mm256_setr_epi64x(static_cast<int64_t>(a), static_cast<int64_t>(b),
+                               static_cast<int64_t>(c), static_cast<int64_t>(d))};
 }
 OCTAVO_INLINE B load_16_twice(const void* p) {
     return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))};

@@ -118,14 +118,15 @@ def test_unpack_is_exact(name: str, level: str, rng: np.random.Generator) -> Non
 def test_a_result_depends_on_its_row_and_token_only(
     name: str, level: str, rng: np.random.Generator
 ) -> None:
-    w = make_weight(name, 14, columns_of(name, 18), rng)
+    w = make_weight(name, 37, columns_of(name, 18), rng)
+    row_bytes = len(w.data) // 37
+    part = Weight("part", name, (30, w.shape[1]), w.data[5 * row_bytes : 35 * row_bytes], cpu)
     x = activations(8, w.shape[1], rng)
-    (together,) = cpu.linear(x, (w,))
-    row_bytes = len(w.data) // 14
-    part = Weight("part", name, (9, w.shape[1]), w.data[5 * row_bytes :], cpu)
-    for t in range(8):
-        np.testing.assert_array_equal(cpu.linear(x[t : t + 1], (w,))[0][0], together[t])
-        np.testing.assert_array_equal(cpu.linear(x[t:], (part,))[0], together[t:, 5:])
+    for n in range(1, 9):
+        (y,) = cpu.linear(x[:n], (w,))
+        np.testing.assert_array_equal(cpu.linear(x[:n], (part,))[0], y[:, 5:35])
+        order = np.arange(n)[::-1]
+        np.testing.assert_array_equal(cpu.linear(x[order], (w,))[0], y[order])
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 5, 20])

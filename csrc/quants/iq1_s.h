@@ -18,20 +18,18 @@ struct iq1_s {
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        const float d = load_half_at(block) * 0.125f;
-        for (int g = 0; g < 8; ++g) {
-            scale[g] = d * static_cast<float>(2 * (block[34 + 2 * g + 1] >> 4 & 7) + 1);
-            offset[g] = -kZero * scale[g];
-        }
+        const uint64_t levels = upper_halves(block + 35, 2) & 0x0707070707070707;
+        odd_scales(load_half_at(block) * 0.125f, levels, scale);
+        set_offsets(kZero, 8, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const uint8_t* low = block + 2 + group * 4;
         const unsigned word = read<uint16_t>(block + 34 + group * 2);
         const uint64_t* points = kIq1Grid.points;
         const B all =
-            join_points(points[low[0] | (word << 8 & 0x700)], points[low[1] | (word << 5 & 0x700)],
-                        points[low[2] | (word << 2 & 0x700)], points[low[3] | (word >> 1 & 0x700)]);
-        return add(all, splat_byte(word >> 15 ? 0 : 2));
+            join_words(points[low[0] | (word << 8 & 0x700)], points[low[1] | (word << 5 & 0x700)],
+                       points[low[2] | (word << 2 & 0x700)], points[low[3] | (word >> 1 & 0x700)]);
+        return add(all, splat_byte(static_cast<uint8_t>(~word >> 14 & 2)));
     }
 };
 

@@ -15,8 +15,9 @@ struct iq2_s {
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        odd_levels(load_half_at(block) * 0.125f, block + 74, scale);
-        odd_levels(load_half_at(block) * 0.125f, block + 78, scale + 8);
+        const float d = load_half_at(block) * 0.125f;
+        odd_scales(d, spread_nibbles(read<uint32_t>(block + 74)), scale);
+        odd_scales(d, spread_nibbles(read<uint32_t>(block + 78)), scale + 8);
         set_offsets(kZero, 16, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
@@ -24,8 +25,8 @@ struct iq2_s {
         const unsigned high = block[66 + group];
         const uint64_t* points = kIq2SGrid.points;
         const B magnitudes =
-            join_points(points[low[0] | (high << 8 & 0x300)], points[low[1] | (high << 6 & 0x300)],
-                        points[low[2] | (high << 4 & 0x300)], points[low[3] | (high << 2 & 0x300)]);
+            join_words(points[low[0] | (high << 8 & 0x300)], points[low[1] | (high << 6 & 0x300)],
+                       points[low[2] | (high << 4 & 0x300)], points[low[3] | (high << 2 & 0x300)]);
         return add(splat_byte(kZero),
                    negate(mask_of_bits(read<uint32_t>(block + 34 + group * 4)), magnitudes));
     }

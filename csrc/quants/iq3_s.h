@@ -16,17 +16,20 @@ struct iq3_s {
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        odd_levels(load_half_at(block), block + 106, scale);
+        odd_scales(load_half_at(block), spread_nibbles(read<uint32_t>(block + 106)), scale);
         set_offsets(kZero, 8, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const uint8_t* low = block + 2 + group * 8;
         const unsigned high = block[66 + group];
-        uint32_t points[8];
-        for (int i = 0; i < 8; ++i)
-            points[i] = kIq3SGrid.points[low[i] | (high << (8 - i) & 0x100)];
-        return add(splat_byte(kZero), negate(mask_of_bits(read<uint32_t>(block + 74 + group * 4)),
-                                             load_bytes(points)));
+        const uint32_t* points = kIq3SGrid.points;
+        const auto two = [&](int i) {
+            return pair(points[low[i] | (high << (8 - i) & 0x100)],
+                        points[low[i + 1] | (high << (7 - i) & 0x100)]);
+        };
+        const B magnitudes = join_words(two(0), two(2), two(4), two(6));
+        return add(splat_byte(kZero),
+                   negate(mask_of_bits(read<uint32_t>(block + 74 + group * 4)), magnitudes));
     }
 };
 

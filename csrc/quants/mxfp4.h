@@ -8,15 +8,29 @@ namespace octavo::OCTAVO_LEVEL {
 
 constexpr uint8_t kFp4Table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
+// 2^(e - 128)
+struct PowersOfTwo {
+    float values[256] = {};
+
+    constexpr PowersOfTwo() {
+        values[0] = 0x1p-128f;
+        for (int e = 1; e < 256; ++e) values[e] = 2 * values[e - 1];
+    }
+};
+constexpr PowersOfTwo kPowersOfTwo;
+
 struct mxfp4 {
     static constexpr int kBlock = 32, kBytes = 17, kScaleGroup = 32, kZero = 12;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        // The exponent field is e - 1; where that is below 1 the number is subnormal.
-        const uint32_t e = block[0];
-        scale[0] = bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+        scale[0] = kPowersOfTwo.values[block[0]];
         offset[0] = -kZero * scale[0];
+    }
+    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float* offset) {
+        const F8 s = take_8(kPowersOfTwo.values, blocks, kBytes);
+        store(scale, s);
+        store(offset, mul(s, splat8(-kZero)));
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) {
         return lookup(load_16_twice(kFp4Table), load_nibbles(block + 1));

@@ -7,16 +7,16 @@
 
 namespace octavo::OCTAVO_LEVEL {
 
-// s / 2 for each byte below 128. The last would be NaN and counts as zero.
+// s / 2 for each byte, whose top bit is ignored. 127 would be NaN and counts as zero.
 struct HalfScales {
-    float values[128] = {};
+    float values[256] = {};
 
     constexpr HalfScales() {
         for (int code = 0; code < 127; ++code) {
             const int exponent = code >> 3;
             float value = exponent == 0 ? (code & 7) * 0x1p-10f : (8 + (code & 7)) * 0x1p-10f;
             for (int i = 1; i < exponent; ++i) value *= 2;
-            values[code] = value;
+            values[code] = values[code + 128] = value;
         }
     }
 };
@@ -28,8 +28,17 @@ struct nvfp4 {
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         for (int i = 0; i < 4; ++i) {
-            scale[i] = kHalfScales.values[block[i] & 127];
+            scale[i] = kHalfScales.values[block[i]];
             offset[i] = -kZero * scale[i];
+        }
+    }
+    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float* offset) {
+        uint8_t codes[16];
+        for (int i = 0; i < 4; ++i) std::memcpy(codes + 4 * i, blocks + i * kBytes, 4);
+        for (int i = 0; i < 16; i += 8) {
+            const F8 s = take_8(kHalfScales.values, codes + i, 1);
+            store(scale + i, s);
+            store(offset + i, mul(s, splat8(-kZero)));
         }
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
