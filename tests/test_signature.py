@@ -32,7 +32,7 @@ N = 80  # tokens: one page and a part of the next
 FORMATS = {"reference": "f32", "cpu": "f16"}
 # Sums in another order differ by rounding; the CPU back end also rounds activations to int8 and
 # its cache to half precision, which now and then turns a tiny difference into a step of that.
-MAX_ERROR = {"reference": 1e-8, "cpu": 1e-4}
+MAX_ERROR = {"reference": 1e-8, "cpu": 2e-3}
 
 
 def backend_named(name: str) -> ModuleType:

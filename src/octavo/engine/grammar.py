@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from octavo.types import GrammarSpec
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
 
 
 class Vocabulary(Protocol):
@@ -93,6 +95,10 @@ class TextGrammar(Grammar, Protocol):
         ...
 
 
+# JSON as json.dumps writes it: where blanks are free, a weak model may write them for ever.
+_JSON_STYLE: JsonCompileOptions = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
+
+
 def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> TextGrammar:
     """Start a grammar, its trigger left aside.
 
@@ -104,7 +110,7 @@ def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> TextGrammar:
     from llguidance import LLMatcher
 
     sources: dict[str, Callable[[str], str]] = {
-        "json_schema": LLMatcher.grammar_from_json_schema,
+        "json_schema": partial(LLMatcher.grammar_from_json_schema, defaults=_JSON_STYLE),
         "regex": LLMatcher.grammar_from_regex,
         "lark": LLMatcher.grammar_from_lark,
     }
