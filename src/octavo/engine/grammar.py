@@ -96,7 +96,11 @@ class TextGrammar(Grammar, Protocol):
 
 
 # JSON as json.dumps writes it: where blanks are free, a weak model may write them for ever.
-_JSON_STYLE: JsonCompileOptions = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
+_JSON_STYLE: JsonCompileOptions = {
+    "whitespace_flexible": False,
+    "key_separator": ": ",
+    "item_separator": ", ",
+}
 
 
 def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> TextGrammar:
