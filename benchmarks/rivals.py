@@ -44,8 +44,8 @@ def limits(n_threads: int) -> dict[str, float]:
     cpu.set_threads(n_threads)
     memory = np.ones(1 << 30, np.uint8)
     read, dots = _native.Program(), _native.Program()
-    read.read_memory(memory, np.zeros(len(memory) >> 20, np.int64))
-    sink = np.zeros(4 * n_threads, np.float32)
+    words, sink = np.zeros(len(memory) >> 20, np.int64), np.zeros(4 * n_threads, np.float32)
+    read.read_memory(memory, words)
     n_ops = dots.dot_peak(1_000_000, sink)
     return {"GB/s": len(memory) / _best(read) / 1e9, "Gop/s": n_ops / _best(dots) / 1e9}
 
