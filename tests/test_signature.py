@@ -215,6 +215,8 @@ def test_drafts_do_not_matter(subject: Subject, source: Any, temperature: float)
 
 def test_half_right_drafts_do_not_matter(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guesses that are right up to a place, so that states are taken back to each place."""
+    if subject.name == "cpu":
+        pytest.skip("sums of three tokens and more round otherwise than those of one")
     params = SamplingParams(temperature=0, max_tokens=24)
     plain, _ = drafting(subject, NO_DRAFTS, params)
     prompts = [subject.ids[:30], subject.ids[5:35], [*subject.ids[:30], *plain[0][:10], 5]]
