@@ -45,6 +45,10 @@ OCTAVO_INLINE void turn_rows(const B rows[16], WeightLanes words[8]) {
     }
 }
 
+// The next tile is asked for at four places at once: memory is read faster so.
+constexpr int kStreams = 4;
+constexpr int kStreamRows = kPanelRows / kStreams;
+
 // kPanelRows weight rows times kTokens tokens.
 template <class Q, int kTokens>
 struct LaneTile {
@@ -53,7 +57,7 @@ struct LaneTile {
     static constexpr int kSpanBytes = kSpan / Q::kBlock * Q::kBytes;
 
     const uint8_t* span[kPanelRows];
-    size_t ahead_bytes;  // from a row to that of the next tile
+    const uint8_t* ahead[kStreams];  // memory of the next tile, asked for bit by bit
     const int8_t* q[kTokens];
     const float* x_scale[kTokens];
     const float* x_sum[kTokens];  // one for each scale
@@ -84,6 +88,11 @@ struct LaneTile {
     }
 
     OCTAVO_INLINE void add_group(int group) {
+        constexpr int kBytes = kStreamRows * kSpanBytes / 8;
+        for (const uint8_t*& stream : ahead) {
+            for (int i = 0; i < kBytes; i += 64) OCTAVO_PREFETCH(stream + i);
+            stream += kBytes;
+        }
         B values[kPanelRows];
         WeightLanes words[8];
         for (int r = 0; r < kPanelRows; ++r) {
@@ -115,8 +124,6 @@ struct LaneTile {
     }
 
     OCTAVO_INLINE void add_span() {
-        for (int r = 0; r < kPanelRows; ++r)
-            for (int i = 0; i < kSpanBytes; i += 64) OCTAVO_PREFETCH(span[r] + ahead_bytes + i);
         look_at_headers(kSpan / kGroup);
         // Written out, so that `values` sees constants on every compiler.
         add_group(0);
@@ -137,14 +144,15 @@ struct LaneTile {
 };
 
 // Rows from `row` to below row1, kPanelRows at most; tokens from t0 to below t1, kTokens at most.
+// Those that are not there repeat the last.
 template <class Q, int kTokens>
 inline void dot_lane_tile(const BlockRows& w, int row, int row1, const QuantRows& x, int t0, int t1,
                           float* y, int64_t y_stride) {
     LaneTile<Q, kTokens> tile;
-    // Rows and tokens that are not there repeat the last.
     for (int r = 0; r < kPanelRows; ++r)
         tile.span[r] = w.data + (row + r < row1 ? row + r : row1 - 1) * w.row_bytes;
-    tile.ahead_bytes = kPanelRows * w.row_bytes;
+    for (int i = 0; i < kStreams; ++i)
+        tile.ahead[i] = w.data + (row + kPanelRows + i * kStreamRows) * w.row_bytes;
     const float* sums = Q::kScaleGroup == kGroup ? x.sum32 : x.sum16;
     for (int t = 0; t < kTokens; ++t) {
         const int64_t at = static_cast<int64_t>(t0 + t < t1 ? t0 + t : t1 - 1) * x.padded;
@@ -165,7 +173,7 @@ inline void dot_lane_tile(const BlockRows& w, int row, int row1, const QuantRows
         if (row1 - row >= kPanelRows)
             store(out, tile.sums[t]);
         else
-            store_some(out, tile.sums[t], row1 - row);
+            store_first(out, tile.sums[t], row1 - row);
     }
 }
 

@@ -105,8 +105,8 @@ class Quantise final : public Op {
 // evenly and not so many that sharing costs more than the work.
 constexpr int kChunks = 64;
 constexpr double kMostChunkBytes = 131072, kLeastChunkBytes = 16384;
-// Rows that `dot` reads at once.
-constexpr int kRowsAtOnce = 4;
+// Rows that `dot` takes together, at most.
+constexpr int kRowsAtOnce = 16;
 
 // At most kMaxColumns tokens times all outputs; chunks of one output follow those of the other.
 class DotProducts final : public Op {
