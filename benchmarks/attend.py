@@ -49,8 +49,11 @@ def limits() -> tuple[float, float]:
     """Memory GB/s and float32 GFLOP/s of the threads in use."""
     memory = np.ones(256 << 20, np.uint8)
     read, multiply = _native.Program(), _native.Program()
-    read.read_memory(memory, np.zeros(len(memory) >> 20, np.int64))
-    n_ops = multiply.fma_peak(1_000_000, np.zeros(4 * cpu.pool().n_threads, np.float32))
+    # Programs keep pointers: the arrays have to live as long.
+    read_sink = np.zeros(len(memory) >> 20, np.int64)
+    multiply_sink = np.zeros(4 * cpu.pool().n_threads, np.float32)
+    read.read_memory(memory, read_sink)
+    n_ops = multiply.fma_peak(1_000_000, multiply_sink)
     read_seconds = best_seconds(lambda: read.run(cpu.pool()))
     return len(memory) / read_seconds / 1e9, n_ops / best_seconds(
         lambda: multiply.run(cpu.pool())

@@ -18,10 +18,12 @@ namespace octavo::OCTAVO_LEVEL {
 
 namespace {
 
-constexpr int kFewTokens = 8;             // a piece of at most so many shares out spans
-constexpr int kTileRows = 96;             // query rows of a tile of a longer piece, about
-constexpr size_t kSpanBytes = 128 << 10;  // of one head's keys and values: some 10 us of reading
-constexpr int kMostSpanPages = 8;
+constexpr int kFewTokens = 8;  // a piece of at most so many shares out spans
+constexpr int kTileRows = 96;  // query rows of a tile of a longer piece, about
+// Pages of a span. A span's first page is read from memory unprepared, and its record is work too;
+// but many cores want many spans, which a window, seeing few pages, leaves few of.
+constexpr int kSpanPages = 8;
+constexpr int kWindowSpanPages = 4;
 constexpr int kSpanGrowth = 32;  // a span grows to 1 / 32 of what lies before it
 
 // One head's blocks in a page.
@@ -29,8 +31,8 @@ struct Blocks {
     explicit Blocks(const AttendArgs& args)
         : cache(args.cache),
           page_bytes(args.page_bytes),
-          key_bytes(args.format->block_bytes(args.k.dim)),
-          value_bytes(args.format->block_bytes(args.v.dim)),
+          key_bytes(args.format->key_bytes(args.k.dim)),
+          value_bytes(args.format->value_bytes(args.v.dim)),
           values_at(args.k.n_heads * key_bytes) {}
 
     uint8_t* keys(int page, int head) const { return cache + page * page_bytes + head * key_bytes; }
@@ -100,13 +102,10 @@ class Append final : public Op {
 // The spans of a layer: span i is pages begin(i) <= p < begin(i + 1).
 class Spans {
   public:
-    Spans(Program& program, const AttendArgs& args, size_t page_head_bytes) {
+    Spans(Program& program, const AttendArgs& args) {
         const int n_pages = static_cast<int>(args.sequences.pages_stride);
         begins_ = static_cast<int*>(program.buffer(sizeof(int) * (n_pages + 1)));
-        const size_t fitting = kSpanBytes / page_head_bytes;
-        const int least = fitting < 1                ? 1
-                          : fitting < kMostSpanPages ? static_cast<int>(fitting)
-                                                     : kMostSpanPages;
+        const int least = args.window > 0 ? kWindowSpanPages : kSpanPages;
         for (int page = 0; page < n_pages;) {
             begins_[n_++] = page;
             // A window sees few pages, however far it is: its spans stay short.
@@ -154,8 +153,8 @@ struct Tile {
     int n_tokens;
     int key_head;
     int n_rows;
-    float* q;  // (n_rows, d), scaled
-    float* scores;
+    uint8_t* queries;  // as the format prepared them
+    float* scores;     // of the present page, then weights
     float* scratch;
 };
 
@@ -164,7 +163,7 @@ class Attend final : public Op {
     Attend(Program& program, const AttendArgs& args)
         : args_(args),
           blocks_(args),
-          spans_(program, args, blocks_.key_bytes + blocks_.value_bytes),
+          spans_(program, args),
           shared_(args.q.n_heads / args.k.n_heads) {
         const size_t n = args.sequences.n_sequences + 1;
         pieces_ = static_cast<Piece*>(program.buffer(n * sizeof(Piece)));
@@ -272,25 +271,28 @@ class Attend final : public Op {
     Tile load_tile(const Piece& piece, int first, int n_tokens, int key_head, Thread& thread,
                    float** more) const {
         const int dim = args_.q.dim, n_rows = n_tokens * shared_;
-        const size_t q_floats = round_up(n_rows * dim, 16), score_floats = n_rows * kPageTokens;
-        const int widest = dim > args_.v.dim ? dim : args_.v.dim;
-        const size_t scratch_floats = tile_scratch_floats(widest);
+        const size_t score_floats = n_rows * kPageTokens;
+        const size_t scratch_floats = tile_scratch_floats(dim > args_.v.dim ? dim : args_.v.dim);
         const size_t record_floats = 2 * n_rows * Records::stride_of(args_.v.dim);
-        auto* memory = static_cast<float*>(thread.scratch(
-            sizeof(float) * (q_floats + score_floats + scratch_floats + record_floats)));
+        const size_t q_floats = round_up(n_rows * dim, 16);
+        const size_t n_floats = score_floats + scratch_floats + record_floats + q_floats;
+        auto* memory = static_cast<float*>(
+            thread.scratch(n_floats * sizeof(float) + args_.format->query_bytes(dim, n_rows)));
         const Tile tile{piece.token + first,
                         piece.position + first,
                         n_tokens,
                         key_head,
                         n_rows,
+                        reinterpret_cast<uint8_t*>(memory + n_floats),
                         memory,
-                        memory + q_floats,
-                        memory + q_floats + score_floats};
+                        memory + score_floats};
+        float* q = memory + n_floats - q_floats;
         for (int row = 0; row < n_rows; ++row) {
-            const float* q =
+            const float* from =
                 args_.q.at(tile.token + row / shared_, key_head * shared_ + row % shared_);
-            for (int i = 0; i < dim; ++i) tile.q[row * dim + i] = q[i] * args_.scale;
+            for (int i = 0; i < dim; ++i) q[row * dim + i] = from[i] * args_.scale;
         }
+        args_.format->prepare_queries(q, dim, n_rows, tile.queries);
         *more = tile.scratch + scratch_floats;
         return tile;
     }
@@ -301,33 +303,41 @@ class Attend final : public Op {
         if (page < spans_.begin(span)) page = spans_.begin(span);
         int end = (tile.position + tile.n_tokens - 1) / kPageTokens + 1;
         if (end > spans_.begin(span + 1)) end = spans_.begin(span + 1);
-        for (; page < end; ++page) attend_page(piece, tile, page, out);
+        for (; page < end; ++page)
+            attend_page(piece, tile, page, page + 1 < end ? page + 1 : page, out);
     }
 
     // The tokens that see something of the page are consecutive.
-    void attend_page(const Piece& piece, const Tile& tile, int page, const Records& out) const {
+    // `next_page`: the page after it, or the same.
+    void attend_page(const Piece& piece, const Tile& tile, int page, int next_page,
+                     const Records& out) const {
         const int start = page * kPageTokens - tile.position;  // of the page, in tokens of the tile
         int end = tile.n_tokens;
         if (args_.window > 0 && end > start + kPageTokens - 1 + args_.window)
             end = start + kPageTokens - 1 + args_.window;
         const int first = start > 0 ? start : 0;
-        const int row = first * shared_, n_rows = (end - first) * shared_;
-        const Sequences& all = args_.sequences;
-        const int at = all.pages[piece.sequence * all.pages_stride + page];
-        const int dim = args_.q.dim;
-        args_.format->score(blocks_.keys(at, tile.key_head), dim, tile.q + row * dim, n_rows,
-                            tile.scores, tile.scratch);
+        const int row = first * shared_, end_row = end * shared_;
+        const int32_t* pages =
+            args_.sequences.pages + piece.sequence * args_.sequences.pages_stride;
+        const uint8_t* keys = blocks_.keys(pages[page], tile.key_head);
+        const uint8_t* values = blocks_.values(pages[page], tile.key_head);
+        Ahead next =
+            two_ranges(blocks_.keys(pages[next_page], tile.key_head), blocks_.key_bytes,
+                       blocks_.values(pages[next_page], tile.key_head), blocks_.value_bytes);
+        Ahead* ahead = next_page != page ? &next : nullptr;
+        args_.format->score(keys, args_.q.dim, tile.queries, tile.n_rows, row, end_row, tile.scores,
+                            ahead, tile.scratch);
         for (int t = first; t < end; ++t) {
             const int position = tile.position + t - page * kPageTokens;  // in the page
             const int to = position + 1 < kPageTokens ? position + 1 : kPageTokens;
             const int from = first_seen(tile.position + t) - page * kPageTokens;
             for (int i = t * shared_; i < (t + 1) * shared_; ++i)
-                out.weigh(i, tile.scores + (i - row) * kPageTokens, from, to);
+                out.weigh(i, tile.scores + i * kPageTokens, from, to);
         }
         const int last = end - start;  // behind the last position that any of them sees
-        args_.format->mix(blocks_.values(at, tile.key_head), args_.v.dim,
-                          last < kPageTokens ? last : kPageTokens, tile.scores, n_rows,
-                          out.sums(row), out.stride(), tile.scratch);
+        args_.format->mix(values, args_.v.dim, last < kPageTokens ? last : kPageTokens,
+                          tile.scores + row * kPageTokens, end_row - row, out.sums(row),
+                          out.stride(), ahead, tile.scratch);
     }
 
     AttendArgs args_;

@@ -68,14 +68,14 @@ class Delta final : public Op {
         auto* own = static_cast<float*>(thread.scratch(sizeof(float) * n_floats));
         Block block(own + own_floats, args_.key_dim, args_.value_dim);
         const Inputs inputs(args_, s);
-        State state = state_before(s, head, {own, block.value_padded});
+        State state = state_before(s, head, {own, block.value_padded()});
         for (int t = all.starts[s], n; t < end; t += n) {
             n = 1;  // a block ends where a state is asked for
             while (n < kBlockTokens && t + n < end && all.state_slots[t + n - 1] < 0) ++n;
             run_block(inputs, head, t, n, state, block);
             const int slot = all.state_slots[t + n - 1];
             if (slot >= 0 || t + n < end)
-                state = state_after(slot, head, state, {own, block.value_padded}, block);
+                state = state_after(slot, head, state, {own, block.value_padded()}, block);
         }
     }
 
@@ -122,12 +122,16 @@ class Delta final : public Op {
         block.begin(n);
         for (int t = 0; t < n; ++t) {
             const int at = token + t;
-            convolve(inputs, at, key_head * args_.key_dim, args_.key_dim, block.query(t));
-            convolve(inputs, at, keys_at + key_head * args_.key_dim, args_.key_dim, block.key(t));
+            for (int c = 0; c < block.n_chunks(); ++c) {
+                const int channel = key_head * args_.key_dim + c * kChunkDims;
+                const int left = args_.key_dim - c * kChunkDims;
+                const int width = left < kChunkDims ? left : kChunkDims;
+                convolve(inputs, at, channel, width, block.query(t, c), kChunkDims);
+                convolve(inputs, at, keys_at + channel, width, block.key(t, c), kChunkDims);
+            }
             convolve(inputs, at, values_at + head * args_.value_dim, args_.value_dim,
-                     block.value(t));
-            normalise(block.query(t), block.key_padded, 1.0f / std::sqrt(args_.key_dim * 1.0f));
-            normalise(block.key(t), block.key_padded, 1.0f);
+                     block.value(t), block.value_padded());
+            block.normalise(t, args_.eps, 1.0f / std::sqrt(static_cast<float>(args_.key_dim)));
             block.set_gates(t,
                             args_.a[head] * softplus(args_.alpha.at(at, 0)[head] + args_.dt[head]),
                             sigmoid(args_.beta.at(at, 0)[head]));
@@ -140,9 +144,11 @@ class Delta final : public Op {
         }
     }
 
-    // SiLU of the convolution of some channels; zeros up to whole vectors.
-    void convolve(const Inputs& inputs, int token, int channel, int width, float* out) const {
-        for (int i = 0; i < width; i += kLanes) {
+    // SiLU of the convolution of `width` channels; zeros up to `padded`.
+    void convolve(const Inputs& inputs, int token, int channel, int width, float* out,
+                  int padded) const {
+        int i = 0;
+        for (; i < width; i += kLanes) {
             F sum = zero();
             for (int tap = 0; tap < args_.conv_kernel; ++tap) {
                 const float* row = inputs.at(token - args_.conv_kernel + 1 + tap);
@@ -153,18 +159,15 @@ class Delta final : public Op {
             }
             store(out + i, silu(sum));
         }
-    }
-
-    void normalise(float* x, int padded, float scale) const {
-        const F factor = splat(scale / std::sqrt(dot(x, x, padded) + args_.eps));
-        for (int i = 0; i < padded; i += kLanes) store(x + i, mul(load(x + i), factor));
+        for (; i < padded; i += kLanes) store(out + i, zero());
     }
 
     // out = RMS norm of x, gated.
     void finish(const float* x, const float* gate, float* out) const {
         const int dim = args_.value_dim;
-        const float squares = dot(x, x, round_up(dim, kLanes));
-        const F factor = splat(1.0f / std::sqrt(squares / dim + args_.eps));
+        F squares = zero();
+        for (int i = 0; i < dim; i += kLanes) squares = fma(load(x + i), load(x + i), squares);
+        const F factor = splat(1.0f / std::sqrt(sum(squares) / dim + args_.eps));
         for (int i = 0; i < dim; i += kLanes) {
             const F weight = load_at_most(args_.norm_weight + i, dim - i);
             const F gated = silu(load_at_most(gate + i, dim - i));

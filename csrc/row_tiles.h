@@ -2,20 +2,18 @@
 // attention and of the delta rule. A result depends on its row only, not on the other rows.
 #pragma once
 
+#include "ahead.h"
 #include "simd.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
-// Rows of a register tile; with kWide vectors across where rows are few, to hide latencies.
+// Rows of a register tile of kNarrow vectors.
 #if defined(OCTAVO_LEVEL_avx512) || defined(OCTAVO_LEVEL_neon)
 constexpr int kMostRows = 12;
-constexpr int kWideRows = 6;
 #else
 constexpr int kMostRows = 6;
-constexpr int kWideRows = 2;
 #endif
 constexpr int kNarrow = 2;
-constexpr int kWide = 4;
 
 OCTAVO_INLINE F widen(const float* p) {
     return load(p);
@@ -42,7 +40,28 @@ template <class Number>
 struct Strip {
     const Number* data;
     int64_t step;
+
+    Strip from(int64_t i) const { return {data + i, step}; }
 };
+
+// Two ranges, each in two streams.
+inline Ahead two_ranges(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+    const size_t a_half = (a_bytes / 2 + 63) / 64 * 64, b_half = (b_bytes / 2 + 63) / 64 * 64;
+    const auto *p = static_cast<const char*>(a), *q = static_cast<const char*>(b);
+    return {{p, p + a_half, q, q + b_half}, 0, a_half > b_half ? a_half : b_half};
+}
+
+// Asks for a line of each stream. Loops call it once every kStepBytes that they read themselves.
+OCTAVO_INLINE void fetch(Ahead* ahead) {
+    if (ahead->at >= ahead->n_due) return;
+    for (const char* stream : ahead->streams) OCTAVO_PREFETCH(stream + ahead->at);
+    ahead->at += 64;
+}
+
+// Rows of so many bytes between two calls of `fetch`.
+constexpr int rows_between_fetches(size_t row_bytes) {
+    return row_bytes >= Ahead::kStepBytes ? 1 : static_cast<int>(Ahead::kStepBytes / row_bytes);
+}
 
 // out[row * width + i] = number i of the row, `width` whole vectors.
 template <class Number>
@@ -74,31 +93,39 @@ OCTAVO_INLINE void with_rows(int n, const Body& body) {
 struct RowTiles {
     int n_rows;
     int n_tiles;
-    explicit RowTiles(int n) : n_rows(n), n_tiles((n + kMostRows - 1) / kMostRows) {}
+    explicit RowTiles(int n, int most = kMostRows) : n_rows(n), n_tiles((n + most - 1) / most) {}
     int begin(int tile) const { return n_rows * tile / n_tiles; }
+    int height(int tile) const { return begin(tile + 1) - begin(tile); }
+    int holding(int row) const {
+        int tile = row * n_tiles / n_rows;
+        while (begin(tile + 1) <= row) ++tile;
+        return tile;
+    }
 };
 
-// sums += weights x values.
-template <class Number, int kVectors>
+// sums += weights x values. Weights of a row lie together; rows are kStride apart.
+template <class Number, int kVectors, int kStride>
 struct MixTile {
-    Strip<Number> values;  // (n_positions, dims)
-    int n_positions;
+    Strip<Number> values;  // (n, dims)
+    Ahead* ahead;          // or nullptr
+    int n;
     const float* weights;
-    int64_t weights_stride;
     float* out;
     int64_t out_stride;
 
     template <int kRows>
     OCTAVO_INLINE void run() const {
+        constexpr int kFetchRows = rows_between_fetches(kVectors * kLanes * sizeof(Number));
         F sums[kRows][kVectors];
         for (int r = 0; r < kRows; ++r)
             for (int v = 0; v < kVectors; ++v) sums[r][v] = load(out + r * out_stride + v * kLanes);
         const Number* value = values.data;
-        for (int p = 0; p < n_positions; ++p, value += values.step) {
+        for (int i = 0; i < n; ++i, value += values.step) {
+            if (ahead && i % kFetchRows == 0) fetch(ahead);
             F x[kVectors];
             for (int v = 0; v < kVectors; ++v) x[v] = widen(value + v * kLanes);
             for (int r = 0; r < kRows; ++r) {
-                const F w = splat(weights[r * weights_stride + p]);
+                const F w = splat(weights[r * kStride + i]);
                 for (int v = 0; v < kVectors; ++v) sums[r][v] = fma(w, x[v], sums[r][v]);
             }
         }
@@ -109,18 +136,18 @@ struct MixTile {
 
 // out (n_rows, width) += weights (n_rows, n) x values (n, width), for at most kMostRows rows and
 // whole vectors of width.
-template <class Number>
-void add_products(Strip<Number> values, int n, const float* weights, int64_t weights_stride,
-                  int n_rows, int width, float* out, int64_t out_stride) {
+template <int kStride, class Number>
+void add_products(Strip<Number> values, Ahead* ahead, int n, const float* weights, int n_rows,
+                  int width, float* out, int64_t out_stride) {
     int i = 0;
     for (; i + kNarrow * kLanes <= width; i += kNarrow * kLanes) {
-        const MixTile<Number, kNarrow> tile{
-            {values.data + i, values.step}, n, weights, weights_stride, out + i, out_stride};
+        const MixTile<Number, kNarrow, kStride> tile{values.from(i), ahead,   n,
+                                                     weights,        out + i, out_stride};
         with_rows<kMostRows>(n_rows, tile);
     }
     if (i < width) {
-        const MixTile<Number, 1> tile{
-            {values.data + i, values.step}, n, weights, weights_stride, out + i, out_stride};
+        const MixTile<Number, 1, kStride> tile{values.from(i), ahead,   n,
+                                               weights,        out + i, out_stride};
         with_rows<kMostRows>(n_rows, tile);
     }
 }

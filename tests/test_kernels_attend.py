@@ -18,6 +18,7 @@ from cache_steps import (
 )
 from octavo import _native
 from octavo.kv import formats
+from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec
 from octavo.ops import cpu, reference
@@ -102,8 +103,32 @@ def filled(
     return layer
 
 
-def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-5)
+def plain_attend(
+    story: Story, pieces: list[Piece], layer: AttentionLayer, batch: Batch, *more: np.ndarray
+) -> np.ndarray:
+    """The plain result; on a q8_0 cache for queries rounded as the kernels round them."""
+    q, k, v = story.step(pieces)
+    if layer.format == "q8_0":
+        scaled = (q * np.float32(layer.spec.scale)).astype(np.float32)
+        groups = np.arange(q.shape[2]) // 32
+        most = np.zeros((*q.shape[:2], groups[-1] + 1), np.float32)
+        for group in range(groups[-1] + 1):
+            most[:, :, group] = np.abs(scaled[:, :, groups == group]).max(axis=2, initial=0)
+        step = (most / np.float32(127))[:, :, groups]
+        inverse = np.divide(1, step, out=np.zeros_like(step), where=step > 0)
+        q = np.rint(scaled * inverse) * step / np.float32(layer.spec.scale)
+    return reference.attend(q, k, v, layer, batch, *more)
+
+
+def assert_close(actual: np.ndarray, expected: np.ndarray, name: str) -> None:
+    if name != "q8_0":
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-5)
+        return
+    # Weights of a page are rounded to 1 / 16383 of the largest, and a query may round the other
+    # way where it lies in the middle.
+    error = np.linalg.norm(actual - expected, axis=1)
+    assert (error <= 2e-3 * np.linalg.norm(expected, axis=1)).all()
+    assert np.square(error).sum() <= 2e-7 * np.square(expected).sum()
 
 
 @pytest.mark.parametrize("pieces", STEPS, ids=str)
@@ -117,13 +142,12 @@ def test_same_as_reference(
     plain = filled(story, spec_of(shape), name, pieces, pages)
     fast = copied(plain, cpu)
     batch = make_batch(pieces, pages)
-    q, k, v = story.step(pieces)
     rng = np.random.default_rng(1)
-    gate = rng.standard_normal((len(q), shape[0], shape[3]), np.float32)
-    for g in (None, gate):
-        expected = reference.attend(q, k, v, plain, batch, g)
-        actual = cpu.attend(q, k, v, fast, batch, g)
-        assert_close(actual, expected)
+    gate = rng.standard_normal((batch.n_tokens, shape[0], shape[3]), np.float32)
+    for gates in ((), (gate,)):
+        expected = plain_attend(story, pieces, plain, batch, *gates)
+        actual = cpu.attend(*story.step(pieces), fast, batch, *gates)
+        assert_close(actual, expected, name)
         np.testing.assert_array_equal(fast.data, plain.data)
 
 
@@ -137,8 +161,8 @@ def test_windows(name: str, window: int, level: str) -> None:
     plain = filled(story, spec_of(shape, window), name, pieces, pages)
     fast = copied(plain, cpu)
     batch = make_batch(pieces, pages)
-    expected = reference.attend(*story.step(pieces), plain, batch)
-    assert_close(cpu.attend(*story.step(pieces), fast, batch), expected)
+    expected = plain_attend(story, pieces, plain, batch)
+    assert_close(cpu.attend(*story.step(pieces), fast, batch), expected, name)
 
 
 @pytest.mark.parametrize("window", [0, 700])
@@ -151,8 +175,8 @@ def test_long_contexts(name: str, window: int, level: str) -> None:
     plain = filled(story, spec_of(shape, window), name, pieces, pages)
     fast = copied(plain, cpu)
     batch = make_batch(pieces, pages)
-    expected = reference.attend(*story.step(pieces), plain, batch)
-    assert_close(cpu.attend(*story.step(pieces), fast, batch), expected)
+    expected = plain_attend(story, pieces, plain, batch)
+    assert_close(cpu.attend(*story.step(pieces), fast, batch), expected, name)
 
 
 @pytest.mark.parametrize("window", [0, 90])
@@ -229,7 +253,7 @@ def test_a_recorded_step_follows_its_arrays(level: str) -> None:
         batch.n_past[:] = [past for past, _ in pieces]
         recording.replay()
         expected = reference.attend(q, k, v, plain, batch)
-        assert_close(recording.result, expected)
+        assert_close(recording.result, expected, "f16")
 
 
 def test_large_scores_do_not_overflow(level: str) -> None:
@@ -243,3 +267,19 @@ def test_large_scores_do_not_overflow(level: str) -> None:
     expected = reference.attend(*story.step([(0, 130)]), plain, batch)
     actual = cpu.attend(*story.step([(0, 130)]), fast, batch)
     np.testing.assert_allclose(actual, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_rounding_the_queries_costs_little(level: str) -> None:
+    shape = (8, 2, 128, 128)
+    pieces = [(700, 3)]
+    story = make_story(shape, 703, 1)
+    pages = scattered_pages(1, pages_for(pieces))
+    exact = filled(story, spec_of(shape), "f32", pieces, pages)
+    batch = make_batch(pieces, pages)
+    expected = reference.attend(*story.step(pieces), exact, batch)
+    errors = {}
+    for name, backend in (("plain", reference), ("fast", cpu)):
+        layer = copied(filled(story, spec_of(shape), "q8_0", pieces, pages), backend)
+        actual = backend.attend(*story.step(pieces), layer, batch)
+        errors[name] = np.square(actual - expected).sum() / np.square(expected).sum()
+    assert errors["plain"] < errors["fast"] < 3 * errors["plain"] < 1e-3

@@ -106,27 +106,29 @@ def test_writing_again_replaces(name: str) -> None:
 
 def test_layout_is_the_one_that_kernels_read() -> None:
     """Places worked out by hand from the definition, not through the format's own views."""
-    heads, d, dv = 2, 40, 33
+    heads, d, dv = 2, 39, 33
     k, v = key_value(64, heads, d, dv)
     plain = make_layer("f32", heads, d, dv)
     formats.find("f32").write(plain, 0, 0, k, v)
     floats = plain.data[0].view(np.float32)
-    assert floats[1 * d * 64 + 39 * 64 + 5] == k[5, 1, 39]
+    assert floats[1 * d * 64 + 38 * 64 + 5] == k[5, 1, 38]
     assert floats[heads * d * 64 + 1 * 64 * dv + 5 * dv + 32] == v[5, 1, 32]
 
     packed = make_layer("q8_0", heads, d, dv)
     formats.find("q8_0").write(packed, 0, 0, k, v)
     data = packed.data[0]
     key_block = (128 + 32 * 64) + (128 + 8 * 64)
-    at = 1 * key_block + (128 + 32 * 64)  # head 1, second group: dims 32 to 39
+    at = 1 * key_block + (128 + 32 * 64)  # head 1, second group: dims 32 to 38 and a zero
     scale = data[at + 2 * 5 : at + 2 * 5 + 2].view(np.float16)[0]
-    number = data[at + 128 + (39 - 32) * 64 + 5].view(np.int8)
-    assert np.float32(number) * np.float32(scale) == quantised_plainly(k[5:6])[0, 1, 39]
-    at = heads * key_block + 1 * (2 * 128 + 64 * dv)
-    scale = data[at + 2 * (5 * 2 + 1) :][:2].view(np.float16)[0]
-    number = data[at + 2 * 128 + 5 * dv + 32].view(np.int8)
+    fours = data[at + 128 + 1 * 64 * 4 + 5 * 4 :][:4].view(np.int8)  # dims 36, 37, 38, none
+    numbers = fours.astype(np.float32) * np.float32(scale)
+    assert numbers.tolist() == [*quantised_plainly(k[5:6])[0, 1, 36:].tolist(), 0]
+    value_block = 2 * 128 + 64 * 48  # 33 dims, filled up to 48
+    at = heads * key_block + 1 * value_block
+    scale = data[at + 2 * (1 * 64 + 5) :][:2].view(np.float16)[0]
+    number = data[at + 2 * 128 + (1 * 48 + 32) * 4 + 1].view(np.int8)  # position 5 = 4 + 1
     assert np.float32(number) * np.float32(scale) == quantised_plainly(v[5:6])[0, 1, 32]
-    assert len(data) == heads * key_block + heads * (2 * 128 + 64 * dv)
+    assert len(data) == heads * (key_block + value_block)
 
 
 def test_q8_0_of_zeros_and_of_tiny_numbers_is_zero() -> None:

@@ -1,82 +1,120 @@
 // int8 with a half-precision scale for every 32 dims of a position.
 //
 // Key block, for each group of 32 dims (the last may be shorter): scales [64], then numbers
-// [dims of the group][64]. Value block: scales [64][groups], then numbers [64][dim].
+// [dims of the group / 4][64][4], filled up with zeros. Value block: scales [groups][64], then
+// numbers [64 / 4][dims up to a multiple of 16][4 positions].
 #pragma once
 
 #include "attend.h"
-#include "simd.h"
+#include "dot_tiles.h"
 
 namespace octavo::OCTAVO_LEVEL::kv_q8_0 {
 
+constexpr int kScaleBytes = kPageTokens * 2;  // of one group
+constexpr int kGroupBytes = kScaleBytes + kGroup * kPageTokens;
+
 struct Format {
-    using Number = int8_t;
-    static constexpr int kScaleDims = 32;
-    static constexpr int kScaleBytes = kPageTokens * 2;
-    static constexpr int kGroupBytes = kScaleBytes + kScaleDims * kPageTokens;
-
-    static int n_groups(int dim) { return (dim + kScaleDims - 1) / kScaleDims; }
-    static size_t block_bytes(int dim) {
+    static int n_groups(int dim) { return (dim + kGroup - 1) / kGroup; }
+    static size_t key_bytes(int dim) {
         return static_cast<size_t>(n_groups(dim)) * kScaleBytes +
-               static_cast<size_t>(dim) * kPageTokens;
+               static_cast<size_t>(round_up(dim, 4)) * kPageTokens;
+    }
+    static size_t value_bytes(int dim) {
+        return static_cast<size_t>(n_groups(dim)) * kScaleBytes +
+               static_cast<size_t>(round_up(dim, 16)) * kPageTokens;
     }
 
-    static const int8_t* keys(const uint8_t* block, int i) {
-        return reinterpret_cast<const int8_t*>(block) + i / kScaleDims * kGroupBytes + kScaleBytes +
-               i % kScaleDims * kPageTokens;
-    }
-    static const uint16_t* key_scales(const uint8_t* block, int i) {
-        return reinterpret_cast<const uint16_t*>(block + i / kScaleDims * kGroupBytes);
-    }
-    static const int8_t* values(const uint8_t* block, int dim) {
-        return reinterpret_cast<const int8_t*>(block) + n_groups(dim) * kScaleBytes;
-    }
-    static const uint16_t* value_scales(const uint8_t* block) {
-        return reinterpret_cast<const uint16_t*>(block);
-    }
-
-    // numbers = x / scale of up to 32 dims; returns the scale.
-    static uint16_t quantise(const float* x, int n, int8_t* numbers) {
-        alignas(64) float padded[kScaleDims] = {};
-        std::memcpy(padded, x, n * sizeof(float));
+    static float largest_magnitude(const float (&x)[kGroup]) {
         F most = zero();
-        for (int i = 0; i < kScaleDims; i += kLanes) most = max(most, abs(load(padded + i)));
-        const uint16_t scale = float_to_half(largest(most) / 127.0f);
-        const float inverse = scale == 0 ? 0.0f : 1.0f / half_to_float(scale);
-        for (int i = 0; i < kScaleDims; i += kLanes) {
-            const F scaled = mul(load(padded + i), splat(inverse));
+        for (int i = 0; i < kGroup; i += kLanes) most = max(most, abs(load(x + i)));
+        return largest(most);
+    }
+
+    static void round_group(const float (&x)[kGroup], float inverse, int8_t* numbers) {
+        for (int i = 0; i < kGroup; i += kLanes) {
+            const F scaled = mul(load(x + i), splat(inverse));
             store_int8(numbers + i, min(max(scaled, splat(-127.0f)), splat(127.0f)));
         }
+    }
+
+    // Rounds n <= 32 dims, behind which zeros follow; returns the scale.
+    static uint16_t quantise(const float* x, int n, int8_t (&numbers)[kGroup]) {
+        alignas(64) float padded[kGroup] = {};
+        std::memcpy(padded, x, n * sizeof(float));
+        const uint16_t scale = float_to_half(largest_magnitude(padded) / 127.0f);
+        round_group(padded, scale == 0 ? 0.0f : 1.0f / half_to_float(scale), numbers);
         return scale;
     }
 
     static void write_keys(uint8_t* block, int dim, int position, const float* x, int64_t stride,
                            int n_rows) {
-        for (int i = 0; i < dim; i += kScaleDims, block += kGroupBytes) {
-            const int width = dim - i < kScaleDims ? dim - i : kScaleDims;
-            auto* scales = reinterpret_cast<uint16_t*>(block) + position;
-            auto* out = reinterpret_cast<int8_t*>(block) + kScaleBytes + position;
-            int8_t numbers[kPageTokens][kScaleDims];
-            for (int row = 0; row < n_rows; ++row)
-                scales[row] = quantise(x + row * stride + i, width, numbers[row]);
-            for (int lane = 0; lane < width; ++lane)
-                for (int row = 0; row < n_rows; ++row)
-                    out[lane * kPageTokens + row] = numbers[row][lane];
+        for (int i = 0; i < dim; i += kGroup, block += kGroupBytes) {
+            const int width = dim - i < kGroup ? dim - i : kGroup;
+            for (int row = 0; row < n_rows; ++row) {
+                int8_t numbers[kGroup];
+                const uint16_t scale = quantise(x + row * stride + i, width, numbers);
+                std::memcpy(block + (position + row) * sizeof scale, &scale, sizeof scale);
+                uint8_t* out = block + kScaleBytes + (position + row) * 4;
+                for (int at = 0; at < width; at += 4)
+                    std::memcpy(out + at * kPageTokens, numbers + at, 4);
+            }
         }
     }
 
     static void write_values(uint8_t* block, int dim, int position, const float* x, int64_t stride,
                              int n_rows) {
-        auto* scales = reinterpret_cast<uint16_t*>(block) + position * n_groups(dim);
-        auto* out = reinterpret_cast<int8_t*>(block) + n_groups(dim) * kScaleBytes + position * dim;
-        for (int row = 0; row < n_rows; ++row, out += dim) {
-            for (int i = 0; i < dim; i += kScaleDims) {
-                const int width = dim - i < kScaleDims ? dim - i : kScaleDims;
-                int8_t numbers[kScaleDims];
-                *scales++ = quantise(x + row * stride + i, width, numbers);
-                std::memcpy(out + i, numbers, width);
+        auto* scales = reinterpret_cast<uint16_t*>(block);
+        auto* out = reinterpret_cast<int8_t*>(block) + n_groups(dim) * kScaleBytes;
+        for (int p = position; p < position + n_rows; ++p, x += stride) {
+            int8_t* fours = out + p / 4 * round_up(dim, 16) * 4 + p % 4;
+            for (int i = 0; i < dim; i += kGroup) {
+                const int width = dim - i < kGroup ? dim - i : kGroup;
+                int8_t numbers[kGroup];
+                scales[i / kGroup * kPageTokens + p] = quantise(x + i, width, numbers);
+                for (int at = 0; at < width; ++at) fours[(i + at) * 4] = numbers[at];
             }
         }
+    }
+
+    static size_t query_bytes(int dim, int n_rows) { return DotQueries(dim, n_rows).bytes(); }
+
+    static void prepare_queries(const float* q, int dim, int n_rows, uint8_t* out) {
+        const DotQueries queries(dim, n_rows);
+        for (int t = 0; t < queries.tiles.n_tiles; ++t) {
+            for (int row = queries.tiles.begin(t); row < queries.tiles.begin(t + 1);
+                 ++row, q += dim) {
+                for (int i = 0; i < dim; i += kGroup) {
+                    alignas(64) float padded[kGroup] = {};
+                    std::memcpy(padded, q + i,
+                                sizeof(float) * (dim - i < kGroup ? dim - i : kGroup));
+                    const float scale = largest_magnitude(padded) / 127.0f;
+                    int8_t numbers[kGroup];
+                    round_group(padded, scale == 0 ? 0.0f : 1.0f / scale, numbers);
+                    queries.set_group(out, t, row - queries.tiles.begin(t), i / kGroup, scale,
+                                      numbers);
+                }
+            }
+        }
+    }
+
+    static void score(const uint8_t* block, int dim, const uint8_t* queries, int n_rows, int from,
+                      int to, float* scores, Ahead* ahead, float* scratch) {
+        for (int g = 0; g < n_groups(dim); ++g) {
+            const auto* halves = reinterpret_cast<const uint16_t*>(block + g * kGroupBytes);
+            for (int p = 0; p < kPageTokens; p += kLanes)
+                store(scratch + g * kPageTokens + p, load_half(halves + p));
+        }
+        const auto* keys = reinterpret_cast<const int8_t*>(block) + kScaleBytes;
+        score_dots(keys, kGroupBytes, scratch, DotQueries(dim, n_rows), queries, from, to, scores,
+                   ahead);
+    }
+
+    static void mix(const uint8_t* block, int dim, int n_positions, const float* weights,
+                    int n_rows, float* sums, int64_t sums_stride, Ahead* ahead, float* scratch) {
+        const auto* values = reinterpret_cast<const int8_t*>(block) + n_groups(dim) * kScaleBytes;
+        const auto* scales = reinterpret_cast<const uint16_t*>(block);
+        DotMix(values, scales, dim, n_positions, scratch)
+            .run(weights, n_rows, sums, sums_stride, ahead);
     }
 };
 

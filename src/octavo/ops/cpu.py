@@ -2,8 +2,8 @@
 
 Each call adds native operations to a program. Outside `capture` the program is run at once and
 dropped; inside, it is run and kept, with the arrays it points to, to be replayed without Python.
-Activations are rounded to int8 (a scale every 32 values) where a weight is quantised, as rivals
-do; everything else is float32.
+Activations are rounded to int8 (a scale every 32 values) where a weight is quantised, and queries
+where the cache is, as rivals do; everything else is float32.
 """
 
 from __future__ import annotations
