@@ -1,4 +1,4 @@
-// Attention over a paged cache: new keys and values are appended, then queries meet pages.
+// Attention over a paged cache, once the step's keys and values are in it.
 //
 // Pages are taken in spans that depend on the layer only. A span gives every query row a record
 // (records.h), and records are joined in the order of the spans. Pieces of few tokens share out
@@ -10,6 +10,7 @@
 #include "chunks.h"
 #include "kernels.h"
 #include "memory.h"
+#include "pages.h"
 #include "program.h"
 #include "records.h"
 #include "simd.h"
@@ -20,115 +21,10 @@ namespace {
 
 constexpr int kFewTokens = 8;  // a piece of at most so many shares out spans
 constexpr int kTileRows = 96;  // query rows of a tile of a longer piece, about
-// Pages of a span. A span's first page is read from memory unprepared, and its record is work too;
-// but many cores want many spans, which a window, seeing few pages, leaves few of.
-constexpr int kSpanPages = 8;
-constexpr int kWindowSpanPages = 4;
-constexpr int kSpanGrowth = 32;  // a span grows to 1 / 32 of what lies before it
-
-// One head's blocks in a page.
-struct Blocks {
-    explicit Blocks(const AttendArgs& args)
-        : cache(args.cache),
-          page_bytes(args.page_bytes),
-          key_bytes(args.format->key_bytes(args.k.dim)),
-          value_bytes(args.format->value_bytes(args.v.dim)),
-          values_at(args.k.n_heads * key_bytes) {}
-
-    uint8_t* keys(int page, int head) const { return cache + page * page_bytes + head * key_bytes; }
-    uint8_t* values(int page, int head) const {
-        return cache + page * page_bytes + values_at + head * value_bytes;
-    }
-
-    uint8_t* cache;
-    int64_t page_bytes;
-    size_t key_bytes, value_bytes, values_at;
-};
-
-// Writes the step's keys and values into the cache; an item is one page of one sequence.
-class Append final : public Op {
-  public:
-    explicit Append(const AttendArgs& args) : args_(args), blocks_(args) {}
-
-    int prepare() override {
-        int n_items = 0;
-        for (int s = 0; s < args_.sequences.n_sequences; ++s) n_items += n_pages(s);
-        const double n_floats =
-            static_cast<double>(args_.k.n_tokens) * args_.k.n_heads * (args_.k.dim + args_.v.dim);
-        chunks_ = {n_items, n_floats < kSmallWork && n_items > 0 ? n_items : 1};
-        return chunks_.count();
-    }
-
-    void run(int chunk, Thread&) override {
-        int item = chunks_.begin(chunk), s = 0;
-        for (; item >= n_pages(s); ++s) item -= n_pages(s);
-        for (int left = chunks_.end(chunk) - chunks_.begin(chunk); left > 0; --left) {
-            while (item >= n_pages(s)) item = 0, ++s;
-            write(s, item++);
-        }
-    }
-
-  private:
-    int n_tokens(int s) const { return args_.sequences.starts[s + 1] - args_.sequences.starts[s]; }
-    int n_pages(int s) const {
-        if (n_tokens(s) == 0) return 0;
-        const int n_past = args_.sequences.n_past[s];
-        return (n_past + n_tokens(s) - 1) / kPageTokens - n_past / kPageTokens + 1;
-    }
-
-    // The tokens of sequence s that fall into its `item`-th page of this step.
-    void write(int s, int item) const {
-        const Sequences& all = args_.sequences;
-        const int n_past = all.n_past[s];
-        const int page = n_past / kPageTokens + item;
-        const int from = item == 0 ? n_past : page * kPageTokens;
-        const int end = n_past + n_tokens(s), behind = (page + 1) * kPageTokens;
-        const int n = (end < behind ? end : behind) - from;
-        const int t = all.starts[s] + from - n_past;
-        const int at = all.pages[s * all.pages_stride + page];
-        for (int head = 0; head < args_.k.n_heads; ++head) {
-            args_.format->write_keys(blocks_.keys(at, head), args_.k.dim, from % kPageTokens,
-                                     args_.k.at(t, head), args_.k.token, n);
-            args_.format->write_values(blocks_.values(at, head), args_.v.dim, from % kPageTokens,
-                                       args_.v.at(t, head), args_.v.token, n);
-        }
-    }
-
-    AttendArgs args_;
-    Blocks blocks_;
-    Chunks chunks_;
-};
-
-// The spans of a layer: span i is pages begin(i) <= p < begin(i + 1).
-class Spans {
-  public:
-    Spans(Program& program, const AttendArgs& args) {
-        const int n_pages = static_cast<int>(args.sequences.pages_stride);
-        begins_ = static_cast<int*>(program.buffer(sizeof(int) * (n_pages + 1)));
-        const int least = args.window > 0 ? kWindowSpanPages : kSpanPages;
-        for (int page = 0; page < n_pages;) {
-            begins_[n_++] = page;
-            // A window sees few pages, however far it is: its spans stay short.
-            const int grown = args.window > 0 ? 0 : page / kSpanGrowth;
-            page += grown > least ? grown : least;
-        }
-        begins_[n_] = n_pages;
-    }
-
-    int begin(int span) const { return begins_[span]; }
-    int holding(int page) const {
-        int low = 0;
-        for (int high = n_; high - low > 1;) {
-            const int middle = (low + high) / 2;
-            (begins_[middle] <= page ? low : high) = middle;
-        }
-        return low;
-    }
-
-  private:
-    int* begins_ = nullptr;
-    int n_ = 0;
-};
+// A chunk of a short piece: spans of about so many bytes, as memory is read best in long runs, but
+// not so many that few chunks are left to share out.
+constexpr double kChunkBytes = 512 << 10;
+constexpr int kFewChunks = 12;
 
 // What a sequence has to do in this step.
 struct Piece {
@@ -137,7 +33,7 @@ struct Piece {
     int n_tokens;
     int sequence;
     int first_chunk;
-    int head_chunks;  // for each key head: tiles, or spans where the piece is short
+    int head_chunks;  // for each key head: tiles, or groups of spans where the piece is short
     int first_span;   // of those that its tokens see
     int n_spans;
     int64_t first_record;  // of a short piece of several spans: [span][key head][row]
@@ -171,11 +67,23 @@ class Attend final : public Op {
     ~Attend() override { release(records_, records_bytes_); }
 
     int prepare() override {
+        int n_spans = 0;
+        for (int s = 0; s < args_.sequences.n_sequences; ++s) {
+            pieces_[s] = piece_of(s);
+            if (pieces_[s].is_short()) n_spans += pieces_[s].n_spans * args_.k.n_heads;
+        }
+        group_spans_ = 1;
+        const double span_bytes = static_cast<double>(Spans::least_pages(args_)) *
+                                  (blocks_.key_bytes + blocks_.value_bytes);
+        while (group_spans_ * span_bytes * 1.5 < kChunkBytes &&
+               n_spans / (group_spans_ + 1) >= kFewChunks)
+            ++group_spans_;
         int n_chunks = 0;
         int64_t n_records = 0;
         for (int s = 0; s < args_.sequences.n_sequences; ++s) {
             Piece& piece = pieces_[s];
-            piece = piece_of(s);
+            if (piece.is_short())
+                piece.head_chunks = (piece.n_spans + group_spans_ - 1) / group_spans_;
             piece.first_chunk = n_chunks;
             piece.first_record = n_records;
             n_chunks += piece.head_chunks * args_.k.n_heads;
@@ -207,7 +115,11 @@ class Attend final : public Op {
         } else {
             float* more;
             const Tile tile = load_tile(piece, 0, piece.n_tokens, key_head, thread, &more);
-            attend_span(piece, tile, piece.first_span + item, records(piece, item, key_head));
+            const int end = (item + 1) * group_spans_, n_spans = piece.n_spans;
+            for (int i = item * group_spans_; i < end && i < n_spans; ++i)
+                attend_span(piece, tile, piece.first_span + i,
+                            piece.first_span + (end < n_spans ? end : n_spans),
+                            records(piece, i, key_head));
         }
     }
 
@@ -260,7 +172,7 @@ class Attend final : public Op {
         const int end = spans_.holding((tile.position + n_tokens - 1) / kPageTokens) + 1;
         for (int span = spans_.holding(first_seen(tile.position) / kPageTokens); span < end;
              ++span) {
-            attend_span(piece, tile, span, span_records);
+            attend_span(piece, tile, span, end, span_records);
             for (int row = 0; row < tile.n_rows; ++row) joined.join(row, span_records, row);
         }
         for (int row = 0; row < tile.n_rows; ++row)
@@ -297,14 +209,16 @@ class Attend final : public Op {
         return tile;
     }
 
-    void attend_span(const Piece& piece, const Tile& tile, int span, const Records& out) const {
+    // `last_span`: behind those that this chunk goes on with.
+    void attend_span(const Piece& piece, const Tile& tile, int span, int last_span,
+                     const Records& out) const {
         out.clear(tile.n_rows);
+        const int seen = (tile.position + tile.n_tokens - 1) / kPageTokens + 1;
+        const auto end_of = [&](int s) { return spans_.begin(s) < seen ? spans_.begin(s) : seen; };
         int page = first_seen(tile.position) / kPageTokens;
         if (page < spans_.begin(span)) page = spans_.begin(span);
-        int end = (tile.position + tile.n_tokens - 1) / kPageTokens + 1;
-        if (end > spans_.begin(span + 1)) end = spans_.begin(span + 1);
-        for (; page < end; ++page)
-            attend_page(piece, tile, page, page + 1 < end ? page + 1 : page, out);
+        for (; page < end_of(span + 1); ++page)
+            attend_page(piece, tile, page, page + 1 < end_of(last_span) ? page + 1 : page, out);
     }
 
     // The tokens that see something of the page are consecutive.
@@ -328,22 +242,31 @@ class Attend final : public Op {
         args_.format->score(keys, args_.q.dim, tile.queries, tile.n_rows, row, end_row, tile.scores,
                             ahead, tile.scratch);
         for (int t = first; t < end; ++t) {
-            const int position = tile.position + t - page * kPageTokens;  // in the page
-            const int to = position + 1 < kPageTokens ? position + 1 : kPageTokens;
-            const int from = first_seen(tile.position + t) - page * kPageTokens;
+            const int position = tile.position + t;
+            const int from = first_seen(position) - page * kPageTokens;
+            const int to = position + 1 - page * kPageTokens;
+            if (from <= 0 && to >= kPageTokens) continue;
             for (int i = t * shared_; i < (t + 1) * shared_; ++i)
-                out.weigh(i, tile.scores + i * kPageTokens, from, to);
+                hide(tile.scores + i * kPageTokens, from, to);
         }
+        out.weigh(row, end_row, tile.scores);
         const int last = end - start;  // behind the last position that any of them sees
         args_.format->mix(values, args_.v.dim, last < kPageTokens ? last : kPageTokens,
                           tile.scores + row * kPageTokens, end_row - row, out.sums(row),
                           out.stride(), ahead, tile.scratch);
     }
 
+    // Positions outside from <= p < to get no weight.
+    static void hide(float* scores, int from, int to) {
+        for (int p = 0; p < from; ++p) scores[p] = kNothing;
+        for (int p = to; p < kPageTokens; ++p) scores[p] = kNothing;
+    }
+
     AttendArgs args_;
     Blocks blocks_;
     Spans spans_;
-    int shared_;  // query heads of a key head
+    int shared_;           // query heads of a key head
+    int group_spans_ = 1;  // in a chunk of a short piece
     Piece* pieces_;
     float* records_ = nullptr;
     size_t records_bytes_ = 0;
@@ -399,7 +322,7 @@ class Join final : public Op {
 }  // namespace
 
 void attend(Program& program, const AttendArgs& args) {
-    program.add(new Append(args));
+    append(program, args);
     auto* attend = new Attend(program, args);
     program.add(attend);
     program.add(new Join(args, *attend));

@@ -1,4 +1,4 @@
-// The gated delta rule of one value head, a block of tokens at a time.
+// The gated delta rule, a block of tokens at a time.
 //
 // Within a block, what a token reads from the state is what the state held before the block,
 // decayed, plus what the block's earlier tokens wrote; so the state itself is read once and written
@@ -21,6 +21,7 @@ namespace octavo::OCTAVO_LEVEL {
 
 // Short, as the state is small: longer blocks do more work between tokens than they save on it.
 constexpr int kBlockTokens = 16;
+static_assert(kBlockTokens % kLanes == 0);
 constexpr int kStateRows = 16;  // of the state, read at once where tokens are few
 constexpr int kChunkDims = 64;  // of keys and queries, whose rows lie in chunks of so many dims
 
@@ -60,88 +61,123 @@ struct UpdateTile {
     }
 };
 
-// The tokens of a block. Rows are padded with zeros to whole vectors, keys and queries to whole
-// chunks. The caller fills keys and queries (normalised), values and gates, then calls
-// `read_state`, `run_token` for each token in order, and `update`.
-class Block {
+// Keys and queries of a block, shared by the value heads of a key head: rows of kChunkDims floats,
+// padded with zeros, [chunks][keys of n tokens, then their queries].
+class KeyBlock {
+  public:
+    static int n_floats(int key_dim) { return 2 * kBlockTokens * round_up(key_dim, kChunkDims); }
+    // `memory`: n_floats.
+    KeyBlock(float* memory, int key_dim)
+        : dim_(key_dim), n_chunks_((key_dim + kChunkDims - 1) / kChunkDims), rows_(memory) {}
+
+    int dim() const { return dim_; }
+    int n_chunks() const { return n_chunks_; }
+    int n_tokens() const { return n_; }
+    void begin(int n_tokens) { n_ = n_tokens; }
+
+    float* key(int t, int chunk) const { return row(t, chunk); }
+    float* query(int t, int chunk) const { return row(n_ + t, chunk); }
+    // The first row of all, for products.
+    const float* rows(int chunk) const { return row(0, chunk); }
+
+    // Scales keys to length 1 and queries to `query_length`; then their products are known.
+    void normalise(float eps, float query_length) {
+        for (int r = 0; r < 2 * n_; ++r) {
+            const float length = r < n_ ? 1.0f : query_length;
+            const F factor = splat(length / std::sqrt(dot(r, r) + eps));
+            for (int c = 0; c < n_chunks_; ++c)
+                for (float* x = row(r, c); x < row(r, c) + kChunkDims; x += kLanes)
+                    store(x, mul(load(x), factor));
+        }
+        for (int t = 0; t < n_; ++t) {
+            for (int s = 0; s < t; ++s) key_products_[t][s] = dot(s, t);
+            for (int s = 0; s <= t; ++s) query_products_[t][s] = dot(s, n_ + t);
+        }
+    }
+
+    // Of token s <= t's key with token t's key (s < t only) and query.
+    float key_product(int s, int t) const { return key_products_[t][s]; }
+    float query_product(int s, int t) const { return query_products_[t][s]; }
+
+  private:
+    float* row(int r, int chunk) const {
+        return rows_ + (chunk * 2 * kBlockTokens + r) * kChunkDims;
+    }
+
+    float dot(int a, int b) const {
+        F sums = zero();
+        for (int c = 0; c < n_chunks_; ++c)
+            for (int i = 0; i < kChunkDims; i += kLanes)
+                sums = fma(load(row(a, c) + i), load(row(b, c) + i), sums);
+        return sum(sums);
+    }
+
+    int dim_, n_chunks_;
+    int n_ = 0;
+    float* rows_;
+    float key_products_[kBlockTokens][kBlockTokens], query_products_[kBlockTokens][kBlockTokens];
+};
+
+// One value head of a block. The caller fills values and gates, then calls `read_state`,
+// `run_token` for each token in order, and `update`. Rows are padded with zeros to whole vectors.
+class HeadBlock {
   public:
     static int n_floats(int key_dim, int value_dim) {
-        return kBlockTokens * (3 * round_up(key_dim, kChunkDims) + 4 * round_up(value_dim, kLanes));
+        return kBlockTokens * (round_up(key_dim, kChunkDims) + 4 * round_up(value_dim, kLanes));
     }
     // `memory`: n_floats.
-    Block(float* memory, int key_dim, int value_dim)
-        : key_dim_(key_dim),
-          key_padded_(round_up(key_dim, kChunkDims)),
-          value_padded_(round_up(value_dim, kLanes)),
-          rows_(memory),
-          decayed_(rows_ + 2 * kBlockTokens * key_padded_),
+    HeadBlock(float* memory, const KeyBlock& keys, int value_dim)
+        : keys_(keys),
+          key_padded_(keys.n_chunks() * kChunkDims),
+          padded_(round_up(value_dim, kLanes)),
+          decayed_(memory),
           writes_(decayed_ + kBlockTokens * key_padded_),
-          reads_(writes_ + kBlockTokens * value_padded_),
-          output_(reads_ + 2 * kBlockTokens * value_padded_) {}
+          reads_(writes_ + kBlockTokens * padded_),
+          output_(reads_ + 2 * kBlockTokens * padded_) {}
 
-    int n_chunks() const { return key_padded_ / kChunkDims; }
-    int value_padded() const { return value_padded_; }
+    int padded() const { return padded_; }
+    float* value(int t) const { return writes_ + t * padded_; }
 
-    void begin(int n_tokens) {
-        n_ = n_tokens;
-        decay_sum_ = 0;
-    }
-    // Of tokens in order.
+    // Of tokens in order from 0.
     void set_gates(int t, float log_decay, float rate) {
-        log_decays_[t] = decay_sum_ += log_decay;
+        decay_sum_ = t == 0 ? log_decay : decay_sum_ + log_decay;
+        log_decays_[t] = decay_sum_;
         rates_[t] = rate;
     }
 
-    // kChunkDims floats of a token's key or query; value_padded() of its value.
-    float* key(int t, int chunk) const { return row(t) + chunk * chunk_stride(); }
-    float* query(int t, int chunk) const { return row(n_ + t) + chunk * chunk_stride(); }
-    float* value(int t) const { return writes_ + t * value_padded_; }
-
-    // Scales token t's key to length 1, its query to length `query_length`.
-    void normalise(int t, float eps, float query_length) const {
-        for (int half = 0; half < 2; ++half) {
-            const int r = half * n_ + t;
-            const float length = half == 0 ? 1.0f : query_length;
-            const F factor = splat(length / std::sqrt(dot(r, r) + eps));
-            for (int c = 0; c < n_chunks(); ++c) {
-                float* x = row(r) + c * chunk_stride();
-                for (int i = 0; i < kChunkDims; i += kLanes) store(x + i, mul(load(x + i), factor));
-            }
-        }
-    }
-
     // reads = keys and queries x state.
-    void read_state(State state) {
-        std::memset(reads_, 0, sizeof(float) * 2 * n_ * value_padded_);
-        const RowTiles tiles(2 * n_);
+    void read_state(State state) const {
+        const int n = keys_.n_tokens();
+        std::memset(reads_, 0, sizeof(float) * 2 * n * padded_);
+        const RowTiles tiles(2 * n);
         const int step = tiles.n_tiles == 1 ? kStateRows : kChunkDims;
-        for (int i = 0; i < key_dim_; i += step) {
-            const int n_rows = key_dim_ - i < step ? key_dim_ - i : step;
+        for (int i = 0; i < keys_.dim(); i += step) {
+            const int n_rows = keys_.dim() - i < step ? keys_.dim() - i : step;
             const Strip<float> rows{state.data + i * state.stride, state.stride};
-            const float* chunk = row(0) + i / kChunkDims * chunk_stride() + i % kChunkDims;
+            const float* chunk = keys_.rows(i / kChunkDims) + i % kChunkDims;
             for (int t = 0; t < tiles.n_tiles; ++t) {
                 const int first = tiles.begin(t);
                 add_products<kChunkDims>(rows, nullptr, n_rows, chunk + first * kChunkDims,
-                                         tiles.height(t), value_padded_,
-                                         reads_ + first * value_padded_, value_padded_);
+                                         tiles.height(t), padded_, reads_ + first * padded_,
+                                         padded_);
             }
         }
     }
 
-    // What token t writes, and its output (value_padded floats).
-    const float* run_token(int t) {
-        float ratios[kBlockTokens], from_keys[kBlockTokens], from_queries[kBlockTokens];
+    // What token t writes, and its output (padded() floats).
+    const float* run_token(int t) const {
+        float from_keys[kBlockTokens], from_queries[kBlockTokens], ratios[kBlockTokens];
         for (int s = 0; s < kBlockTokens; s += kLanes)
             store(ratios + s, exp(sub(splat(log_decays_[t]), load(log_decays_ + s))));
         for (int s = 0; s < t; ++s) {
-            from_keys[s] = -ratios[s] * dot(s, t);
-            from_queries[s] = ratios[s] * dot(s, n_ + t);
+            from_keys[s] = -ratios[s] * keys_.key_product(s, t);
+            from_queries[s] = ratios[s] * keys_.query_product(s, t);
         }
-        from_queries[t] = dot(t, n_ + t);
+        from_queries[t] = keys_.query_product(t, t);
         const F decay = splat(std::exp(log_decays_[t])), rate = splat(rates_[t]);
-        const float* from_state = reads_ + t * value_padded_;
-        const float* for_query = reads_ + (n_ + t) * value_padded_;
-        for (int i = 0; i < value_padded_; i += kLanes) {
+        const float* from_state = reads_ + t * padded_;
+        const float* for_query = reads_ + (keys_.n_tokens() + t) * padded_;
+        for (int i = 0; i < padded_; i += kLanes) {
             F write = fma(sub(zero(), decay), load(from_state + i), load(value(t) + i));
             F output = mul(decay, load(for_query + i));
             for (int s = 0; s < t; ++s) {
@@ -157,54 +193,41 @@ class Block {
     }
 
     // The state after the block, from the one before; `out` may be `state`.
-    void update(State state, State out) {
-        for (int t = 0; t < n_; ++t) {
+    void update(State state, State out) const {
+        for (int t = 0; t < keys_.n_tokens(); ++t) {
             const F left = splat(std::exp(decay_sum_ - log_decays_[t]));
-            float* out = decayed_ + t * key_padded_;
-            for (int c = 0; c < n_chunks(); ++c, out += kChunkDims)
+            float* decayed = decayed_ + t * key_padded_;
+            for (int c = 0; c < keys_.n_chunks(); ++c, decayed += kChunkDims)
                 for (int i = 0; i < kChunkDims; i += kLanes)
-                    store(out + i, mul(load(key(t, c) + i), left));
+                    store(decayed + i, mul(load(keys_.key(t, c) + i), left));
         }
         int i = 0;
-        for (; i + kNarrow * kLanes <= value_padded_; i += kNarrow * kLanes)
+        for (; i + kNarrow * kLanes <= padded_; i += kNarrow * kLanes)
             update_strip<kNarrow>(state, out, i);
-        if (i < value_padded_) update_strip<1>(state, out, i);
+        if (i < padded_) update_strip<1>(state, out, i);
     }
 
   private:
     template <int kVectors>
     void update_strip(State state, State out, int i) const {
         const float decay = std::exp(decay_sum_);
-        const RowTiles tiles(key_dim_);
-        for (int tile = 0; tile < tiles.n_tiles; ++tile) {
-            const int row = tiles.begin(tile);
+        const RowTiles tiles(keys_.dim());
+        for (int t = 0; t < tiles.n_tiles; ++t) {
+            const int row = tiles.begin(t);
             const UpdateTile<kVectors> update{{state.data + row * state.stride + i, state.stride},
                                               decay,
                                               {decayed_ + row, key_padded_},
-                                              {writes_ + i, value_padded_},
-                                              n_,
+                                              {writes_ + i, padded_},
+                                              keys_.n_tokens(),
                                               {out.data + row * out.stride + i, out.stride}};
-            with_rows<kMostRows>(tiles.begin(tile + 1) - row, update);
+            with_rows<kMostRows>(tiles.height(t), update);
         }
     }
 
-    float* row(int r) const { return rows_ + r * kChunkDims; }
-    int64_t chunk_stride() const { return 2 * kBlockTokens * kChunkDims; }
-
-    float dot(int a, int b) const {
-        F sums = zero();
-        for (int c = 0; c < n_chunks(); ++c) {
-            const float *x = row(a) + c * chunk_stride(), *y = row(b) + c * chunk_stride();
-            for (int i = 0; i < kChunkDims; i += kLanes) sums = fma(load(x + i), load(y + i), sums);
-        }
-        return sum(sums);
-    }
-
-    int key_dim_, key_padded_, value_padded_;
-    int n_ = 0;
+    const KeyBlock& keys_;
+    int key_padded_, padded_;
     float decay_sum_ = 0;
     float log_decays_[kBlockTokens] = {}, rates_[kBlockTokens];
-    float* rows_;     // [chunks][keys of n tokens, then their queries][kChunkDims]
     float* decayed_;  // keys times what is left of them at the block's end
     float* writes_;   // values, then what is written
     float* reads_;    // from the state before, for the keys and then for the queries

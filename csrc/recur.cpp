@@ -1,6 +1,6 @@
 // The gated delta net: short convolution, normalised queries and keys, the delta rule (delta.h),
-// normalised and gated output. A chunk is one value head of one sequence; its state stays in the
-// caches from the first token to the last.
+// normalised and gated output. A chunk is one key head of one sequence with its value heads, whose
+// states stay in the caches from the first token to the last.
 #include <cmath>
 
 #include "chunks.h"
@@ -26,10 +26,15 @@ float softplus(float x) {
 class Inputs {
   public:
     Inputs(const RecurArgs& args, int s)
-        : qkv_(args.qkv), first_(args.sequences.starts[s]), history_(args.conv_kernel - 1) {
+        : qkv_(args.qkv),
+          first_(args.sequences.starts[s]),
+          end_(args.sequences.starts[s + 1]),
+          history_(args.conv_kernel - 1) {
         const int64_t slot = args.sequences.slots[s];
         if (args.sequences.n_past[s] > 0) past_ = args.conv + slot * history_ * args.qkv.dim;
     }
+
+    int end() const { return end_; }  // behind the last token
 
     // All channels of token t >= start - (kernel - 1); nullptr: zeros.
     const float* at(int t) const {
@@ -39,8 +44,64 @@ class Inputs {
 
   private:
     Heads qkv_;
-    int first_, history_;
+    int first_, end_, history_;
     const float* past_ = nullptr;
+};
+
+// The inputs that a block's convolutions read: row t + tap is tap `tap` of the block's token t.
+struct Window {
+    const float** rows;
+    int token, n_tokens;
+    int n_missing;  // rows before the sequence's start, which count as zeros
+    int end;        // of the sequence
+
+    int first_tap(int t) const { return n_missing > t ? n_missing - t : 0; }
+
+    // Asks for some channels of the block that follows.
+    void fetch_next(const Heads& x, int channel, int width) const {
+        for (int t = token + n_tokens; t < token + 2 * n_tokens && t < end; ++t)
+            for (int i = 0; i < width; i += 16) OCTAVO_PREFETCH(x.at(t, 0) + channel + i);
+    }
+};
+
+Window window_of(const Inputs& inputs, int token, int n_tokens, int n_taps, const float** rows) {
+    Window window{rows, token, n_tokens, 0, inputs.end()};
+    for (int i = 0; i < n_tokens + n_taps - 1; ++i) {
+        rows[i] = inputs.at(token - n_taps + 1 + i);
+        if (!rows[i]) window.n_missing = i + 1;
+    }
+    return window;
+}
+
+// A chunk's memory.
+struct Room {
+    Room(Thread& thread, const RecurArgs& args)
+        : n_heads(args.n_value_heads / args.n_key_heads),
+          stride(round_up(args.value_dim, kLanes)),
+          state_floats(args.key_dim * stride) {
+        const size_t key_floats = KeyBlock::n_floats(args.key_dim);
+        const size_t n_floats =
+            n_heads * state_floats + key_floats + HeadBlock::n_floats(args.key_dim, args.value_dim);
+        const size_t n_rows = kBlockTokens + args.conv_kernel;
+        own_states = static_cast<float*>(thread.scratch(
+            sizeof(float) * n_floats + sizeof(State) * n_heads + sizeof(float*) * n_rows));
+        keys = own_states + n_heads * state_floats;
+        block = keys + key_floats;
+        states = reinterpret_cast<State*>(own_states + n_floats);
+        rows = reinterpret_cast<const float**>(states + n_heads);
+    }
+
+    // Where the state of the key head's i-th value head lies while it is not in a slot.
+    State own(int i) const { return {own_states + i * state_floats, stride}; }
+
+    int n_heads;  // value heads of the key head
+    int64_t stride;
+    size_t state_floats;
+    float* own_states;
+    float* keys;
+    float* block;
+    State* states;  // where they lie at present
+    const float** rows;
 };
 
 class Delta final : public Op {
@@ -55,27 +116,32 @@ class Delta final : public Op {
     }
 
     int prepare() override {
-        return args_.qkv.n_tokens == 0 ? 0 : args_.sequences.n_sequences * args_.n_value_heads;
+        return args_.qkv.n_tokens == 0 ? 0 : args_.sequences.n_sequences * args_.n_key_heads;
     }
 
     void run(int chunk, Thread& thread) override {
         const Sequences& all = args_.sequences;
-        const int s = chunk / args_.n_value_heads, head = chunk % args_.n_value_heads;
+        const int s = chunk / args_.n_key_heads, key_head = chunk % args_.n_key_heads;
         const int end = all.starts[s + 1];
         if (all.starts[s] == end) return;
-        const int own_floats = args_.key_dim * round_up(args_.value_dim, kLanes);
-        const size_t n_floats = own_floats + Block::n_floats(args_.key_dim, args_.value_dim);
-        auto* own = static_cast<float*>(thread.scratch(sizeof(float) * n_floats));
-        Block block(own + own_floats, args_.key_dim, args_.value_dim);
+        const Room room(thread, args_);
+        KeyBlock keys(room.keys, args_.key_dim);
+        HeadBlock block(room.block, keys, args_.value_dim);
         const Inputs inputs(args_, s);
-        State state = state_before(s, head, {own, block.value_padded()});
+        for (int i = 0; i < room.n_heads; ++i)
+            room.states[i] = state_before(s, head_of(key_head, i), room.own(i));
         for (int t = all.starts[s], n; t < end; t += n) {
             n = 1;  // a block ends where a state is asked for
             while (n < kBlockTokens && t + n < end && all.state_slots[t + n - 1] < 0) ++n;
-            run_block(inputs, head, t, n, state, block);
+            const Window window = window_of(inputs, t, n, args_.conv_kernel, room.rows);
+            load_keys(window, key_head, keys);
             const int slot = all.state_slots[t + n - 1];
-            if (slot >= 0 || t + n < end)
-                state = state_after(slot, head, state, {own, block.value_padded()}, block);
+            for (int i = 0; i < room.n_heads; ++i) {
+                const int head = head_of(key_head, i);
+                run_head(window, head, room.states[i], block);
+                if (slot >= 0 || t + n < end)
+                    room.states[i] = state_after(slot, head, room.states[i], room.own(i), block);
+            }
         }
     }
 
@@ -104,7 +170,7 @@ class Delta final : public Op {
     }
 
     // Updates the state and stores it in `slot` if that is not negative.
-    State state_after(int slot, int head, State state, State own, Block& block) const {
+    State state_after(int slot, int head, State state, State own, const HeadBlock& block) const {
         if (slot >= 0 && is_whole()) {
             block.update(state, in_slot(slot, head));
             return in_slot(slot, head);
@@ -114,52 +180,62 @@ class Delta final : public Op {
         return own;
     }
 
-    void run_block(const Inputs& inputs, int head, int token, int n, State state,
-                   Block& block) const {
-        const int key_head = args_.tiled ? head % args_.n_key_heads
-                                         : head / (args_.n_value_heads / args_.n_key_heads);
-        const int keys_at = args_.n_key_heads * args_.key_dim, values_at = 2 * keys_at;
-        block.begin(n);
-        for (int t = 0; t < n; ++t) {
-            const int at = token + t;
-            for (int c = 0; c < block.n_chunks(); ++c) {
-                const int channel = key_head * args_.key_dim + c * kChunkDims;
-                const int left = args_.key_dim - c * kChunkDims;
-                const int width = left < kChunkDims ? left : kChunkDims;
-                convolve(inputs, at, channel, width, block.query(t, c), kChunkDims);
-                convolve(inputs, at, keys_at + channel, width, block.key(t, c), kChunkDims);
-            }
-            convolve(inputs, at, values_at + head * args_.value_dim, args_.value_dim,
-                     block.value(t), block.value_padded());
-            block.normalise(t, args_.eps, 1.0f / std::sqrt(static_cast<float>(args_.key_dim)));
-            block.set_gates(t,
-                            args_.a[head] * softplus(args_.alpha.at(at, 0)[head] + args_.dt[head]),
-                            sigmoid(args_.beta.at(at, 0)[head]));
+    // The i-th value head of a key head.
+    int head_of(int key_head, int i) const {
+        return args_.tiled ? key_head + i * args_.n_key_heads
+                           : key_head * (args_.n_value_heads / args_.n_key_heads) + i;
+    }
+
+    void load_keys(const Window& window, int key_head, KeyBlock& keys) const {
+        keys.begin(window.n_tokens);
+        const int keys_at = args_.n_key_heads * args_.key_dim;
+        for (int c = 0; c < keys.n_chunks(); ++c) {
+            const int channel = key_head * args_.key_dim + c * kChunkDims;
+            const int left = args_.key_dim - c * kChunkDims;
+            const int width = left < kChunkDims ? left : kChunkDims;
+            convolve(window, channel, width, keys.query(0, c), kChunkDims, kChunkDims);
+            convolve(window, keys_at + channel, width, keys.key(0, c), kChunkDims, kChunkDims);
+        }
+        keys.normalise(args_.eps, 1.0f / std::sqrt(static_cast<float>(args_.key_dim)));
+    }
+
+    void run_head(const Window& window, int head, State state, HeadBlock& block) const {
+        const int dim = args_.value_dim, token = window.token;
+        window.fetch_next(args_.z, head * dim, dim);
+        convolve(window, 2 * args_.n_key_heads * args_.key_dim + head * dim, dim, block.value(0),
+                 block.padded(), block.padded());
+        for (int t = 0; t < window.n_tokens; ++t) {
+            const float alpha = args_.alpha.at(token + t, 0)[head];
+            block.set_gates(t, args_.a[head] * softplus(alpha + args_.dt[head]),
+                            sigmoid(args_.beta.at(token + t, 0)[head]));
         }
         block.read_state(state);
-        for (int t = 0; t < n; ++t) {
+        for (int t = 0; t < window.n_tokens; ++t) {
             const int64_t at = static_cast<int64_t>(token + t) * args_.n_value_heads + head;
-            finish(block.run_token(t), args_.z.at(token + t, 0) + head * args_.value_dim,
-                   args_.out + at * args_.value_dim);
+            finish(block.run_token(t), args_.z.at(token + t, 0) + head * dim, args_.out + at * dim);
         }
     }
 
-    // SiLU of the convolution of `width` channels; zeros up to `padded`.
-    void convolve(const Inputs& inputs, int token, int channel, int width, float* out,
-                  int padded) const {
-        int i = 0;
-        for (; i < width; i += kLanes) {
-            F sum = zero();
-            for (int tap = 0; tap < args_.conv_kernel; ++tap) {
-                const float* row = inputs.at(token - args_.conv_kernel + 1 + tap);
-                if (!row) continue;
-                const float* weights = taps_ + tap * args_.qkv.dim;
-                sum = fma(load_at_most(weights + channel + i, width - i),
-                          load_at_most(row + channel + i, width - i), sum);
+    // SiLU of the convolution of `width` channels of the window's tokens, whose rows are `stride`
+    // apart; zeros up to `padded`.
+    void convolve(const Window& window, int channel, int width, float* out, int padded,
+                  int stride) const {
+        window.fetch_next(args_.qkv, channel, width);
+        const float* taps = taps_ + channel;
+        for (int i = 0; i < padded; i += kLanes, out += kLanes) {
+            const int left = width - i;
+            for (int t = 0; t < window.n_tokens; ++t) {
+                F sum = zero();
+                for (int tap = window.first_tap(t); left > 0 && tap < args_.conv_kernel; ++tap) {
+                    const float* row = window.rows[t + tap] + channel + i;
+                    const float* weights = taps + tap * args_.qkv.dim + i;
+                    sum = left >= kLanes
+                              ? fma(load(weights), load(row), sum)
+                              : fma(load_first(weights, left), load_first(row, left), sum);
+                }
+                store(out + t * stride, silu(sum));
             }
-            store(out + i, silu(sum));
         }
-        for (; i < padded; i += kLanes) store(out + i, zero());
     }
 
     // out = RMS norm of x, gated.
