@@ -114,9 +114,9 @@ def plain_attend(
         most = np.zeros((*q.shape[:2], groups[-1] + 1), np.float32)
         for group in range(groups[-1] + 1):
             most[:, :, group] = np.abs(scaled[:, :, groups == group]).max(axis=2, initial=0)
-        step = (most / np.float32(127))[:, :, groups]
-        inverse = np.divide(1, step, out=np.zeros_like(step), where=step > 0)
-        q = np.rint(scaled * inverse) * step / np.float32(layer.spec.scale)
+        inverse = np.divide(127, most, out=np.zeros_like(most), where=most > 0)
+        numbers = np.rint(scaled * inverse[:, :, groups])
+        q = numbers * (most / np.float32(127))[:, :, groups] / np.float32(layer.spec.scale)
     return reference.attend(q, k, v, layer, batch, *more)
 
 

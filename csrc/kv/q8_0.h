@@ -24,25 +24,33 @@ struct Format {
                static_cast<size_t>(round_up(dim, 16)) * kPageTokens;
     }
 
-    static float largest_magnitude(const float (&x)[kGroup]) {
-        F most = zero();
-        for (int i = 0; i < kGroup; i += kLanes) most = max(most, abs(load(x + i)));
-        return largest(most);
-    }
+    // 32 dims, of which n are there; zeros follow.
+    struct Group {
+        F parts[kGroup / kLanes];
 
-    static void round_group(const float (&x)[kGroup], float inverse, int8_t* numbers) {
-        for (int i = 0; i < kGroup; i += kLanes) {
-            const F scaled = mul(load(x + i), splat(inverse));
-            store_int8(numbers + i, min(max(scaled, splat(-127.0f)), splat(127.0f)));
+        Group(const float* x, int n) {
+            for (int i = 0; i < kGroup; i += kLanes)
+                parts[i / kLanes] = n > i ? load_at_most(x + i, n - i) : zero();
         }
-    }
+        float largest_magnitude() const {
+            F most = abs(parts[0]);
+            for (const F& part : parts) most = max(most, abs(part));
+            return largest(most);
+        }
+        // numbers = x * inverse, rounded.
+        void round(float inverse, int8_t* numbers) const {
+            for (int i = 0; i < kGroup; i += kLanes) {
+                const F scaled = mul(parts[i / kLanes], splat(inverse));
+                store_int8(numbers + i, min(max(scaled, splat(-127.0f)), splat(127.0f)));
+            }
+        }
+    };
 
-    // Rounds n <= 32 dims, behind which zeros follow; returns the scale.
+    // Rounds n dims, behind which zeros follow up to 32; returns the scale.
     static uint16_t quantise(const float* x, int n, int8_t (&numbers)[kGroup]) {
-        alignas(64) float padded[kGroup] = {};
-        std::memcpy(padded, x, n * sizeof(float));
-        const uint16_t scale = float_to_half(largest_magnitude(padded) / 127.0f);
-        round_group(padded, scale == 0 ? 0.0f : 1.0f / half_to_float(scale), numbers);
+        const Group group(x, n);
+        const uint16_t scale = float_to_half(group.largest_magnitude() / 127.0f);
+        group.round(scale == 0 ? 0.0f : 1.0f / half_to_float(scale), numbers);
         return scale;
     }
 
@@ -84,14 +92,12 @@ struct Format {
             for (int row = queries.tiles.begin(t); row < queries.tiles.begin(t + 1);
                  ++row, q += dim) {
                 for (int i = 0; i < dim; i += kGroup) {
-                    alignas(64) float padded[kGroup] = {};
-                    std::memcpy(padded, q + i,
-                                sizeof(float) * (dim - i < kGroup ? dim - i : kGroup));
-                    const float scale = largest_magnitude(padded) / 127.0f;
-                    int8_t numbers[kGroup];
-                    round_group(padded, scale == 0 ? 0.0f : 1.0f / scale, numbers);
-                    queries.set_group(out, t, row - queries.tiles.begin(t), i / kGroup, scale,
-                                      numbers);
+                    const Group group(q + i, dim - i);
+                    const float most = group.largest_magnitude();
+                    alignas(4) int8_t numbers[kGroup];
+                    group.round(most > 0 ? 127.0f / most : 0.0f, numbers);
+                    queries.set_group(out, t, row - queries.tiles.begin(t), i / kGroup,
+                                      most / 127.0f, numbers);
                 }
             }
         }
