@@ -199,6 +199,19 @@ def test_what_is_kept_stays_when_giving_it_up_would_not_be_enough() -> None:
     assert len(store) == 1
 
 
+def test_a_full_pool_shared_with_what_is_kept_needs_no_copy() -> None:
+    """The last page is shared; once the kept twin goes, it is the runner's own."""
+    cache, store = make(n_pages=4)
+    ask(store, ids(range(3 * 64 + 10)))
+    timeline = store.find(ids(range(3 * 64 + 10), 1)).timeline
+    shared = timeline.pages[-1]
+    assert (cache.pages.n_free, cache.pages.owners(shared)) == (0, 2)
+    timeline.reserve(40)
+    assert (timeline.pages[-1], cache.pages.owners(shared), len(store)) == (shared, 1, 0)
+    timeline.close()
+    assert cache.pages.n_free == 4
+
+
 def test_a_timeline_is_known_before_its_first_step() -> None:
     _, store = make()
     prompt = ids(range(10))

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from octavo.session import Session
 
 
-SPARE_TOKENS = 128  # two cache pages: a run copies the page that it shares with what is kept
-
-
 @dataclass(frozen=True)
 class Case:
     """One test: `n_tokens` of prompt ("pp") or answer ("tg") behind `depth` tokens."""
@@ -74,7 +71,8 @@ def main(
 ) -> None:
     """The command."""
     cases = list(_cases(prompt, generate, depth))
-    context = max(case.depth + case.n_tokens for case in cases) + SPARE_TOKENS
+    # A run has a token before those that count, and one after them.
+    context = max(case.depth + case.n_tokens for case in cases) + 2
     results: list[Measured] = []
     for n_threads, format in itertools.product(
         whole_numbers("--threads", threads), cache_format.split(",")

@@ -34,8 +34,9 @@ class Cache:
 
     `layers[i]` belongs to `specs[i]`. Everything is allocated here, zeroed, and never grows.
     `context` is the most tokens a timeline may hold; None: as many as the pages do.
-    When pages or slots run out, `reclaim_pages(n)` frees n pages and `reclaim_slots()` some slot;
-    False: they cannot, and have changed nothing.
+    When pages or slots run out, `reclaim_pages(n, own)` frees n pages and `reclaim_slots()` some
+    slot; False: they cannot, and have changed nothing. A page of `own` counts as freed when the
+    one who asks is left as its only owner: it need not be copied then.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Cache:
         self.recurrent = tuple(x for x in self.layers if isinstance(x, RecurrentLayer))
         self.pages = Pool(n_pages, first=NULL_PAGE + 1)
         self.slots = Pool(n_slots if self.recurrent else 0)
-        self.reclaim_pages: Callable[[int], bool] = lambda n: False
+        self.reclaim_pages: Callable[[int, Sequence[int]], bool] = lambda n, own: False
         self.reclaim_slots: Callable[[], bool] = lambda: False
         self.snapshot_slots: set[int] = set()
 
@@ -115,17 +116,17 @@ class Cache:
         for layer in self.attention:
             layer.data[target] = layer.data[source]
 
-    def need_pages(self, n: int) -> None:
-        """Make sure that n pages are free.
+    def need_pages(self, n: int, shared: Sequence[int] = ()) -> None:
+        """Make sure that n pages are free, and one more for each of `shared` that still is shared.
 
         Raises:
             CacheFullError: running sequences hold too many.
         """
-        n_free = self.pages.n_free
-        if n_free < n and not self.reclaim_pages(n - n_free):
+        n_free, n_wanted = self.pages.n_free, n + len(shared)
+        if n_free < n_wanted and not self.reclaim_pages(n_wanted - n_free, shared):
             raise CacheFullError(
-                f"{n} more cache pages of {PAGE_TOKENS} tokens are needed, {n_free} are free: "
-                "running sequences hold the rest",
+                f"{n_wanted} more cache pages of {PAGE_TOKENS} tokens are needed, {n_free} are "
+                "free: running sequences hold the rest",
                 "Wait until one ends, or plan for a larger context or fewer sequences.",
             )
 
@@ -168,13 +169,13 @@ class Timeline:
                 "Shorten the prompt or the answer, or plan for a larger context.",
             )
         first = self.n_tokens // PAGE_TOKENS  # the first page that will be written
-        shared = [
-            i for i in range(first, len(self.pages)) if self.cache.pages.owners(self.pages[i]) > 1
-        ]
+        owners = self.cache.pages.owners
+        shared = [page for page in self.pages[first:] if owners(page) > 1]
         n_new = max(0, pages_of(end) - len(self.pages))
-        self.cache.need_pages(n_new + len(shared))
-        for i in shared:
-            self._own_page(i)
+        self.cache.need_pages(n_new, shared)
+        for i in range(first, len(self.pages)):
+            if owners(self.pages[i]) > 1:  # making room may have left this one as the only owner
+                self._own_page(i)
         self.pages += [self.cache.pages.take() for _ in range(n_new)]
 
     def advance(self, ids: Sequence[int] | Ids) -> None:

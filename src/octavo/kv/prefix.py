@@ -7,7 +7,7 @@ budget, and go, least recently used first, when running sequences need the room.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -157,16 +157,24 @@ class PrefixStore:
             return self._drop_snapshot()
         return self._evict_oldest() or self._drop_snapshot()
 
-    def _free_pages(self, n: int) -> bool:
-        """Close kept timelines until n pages more are free; none, if that is not enough."""
-        pool = self._cache.pages
-        n_only_kept = sum(pool.owners(page) == owners for page, owners in self._page_owners.items())
-        if n_only_kept < n:
+    def _free_pages(self, n: int, own: Sequence[int]) -> bool:
+        """Close kept timelines until n pages more are free; none, if that is not enough.
+
+        A page of `own` counts as free when kept timelines no longer share it with one owner.
+        """
+        pool, kept = self._cache.pages, self._page_owners
+        n_only_kept = sum(pool.owners(page) == owners for page, owners in kept.items())
+        n_shared = sum(kept[page] > 0 and pool.owners(page) == kept[page] + 1 for page in own)
+        if n_only_kept + n_shared < n:
             return False
-        wanted = pool.n_free + n
-        while pool.n_free < wanted and self._evict_oldest():
+
+        def n_gained() -> int:
+            return pool.n_free + sum(pool.owners(page) == 1 for page in own)
+
+        wanted = n_gained() + n
+        while n_gained() < wanted and self._evict_oldest():
             pass
-        return pool.n_free >= wanted
+        return n_gained() >= wanted
 
     def _evict_oldest(self) -> bool:
         if not self._kept:
