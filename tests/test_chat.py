@@ -157,6 +157,25 @@ def test_budget_ends_thinking_and_the_answer_comes() -> None:
     assert answer.usage.completion_tokens == 7 + case.n_tokens("Hello.")
 
 
+def test_answer_now_ends_thinking_with_the_next_token() -> None:
+    case = Case(THINKER, "I think. " * 100, f"Hello.{END}")
+    reply = case.start()
+    first = next(reply)
+    assert isinstance(first, Reasoning)
+    assert reply.answer_now()
+    answer = reply.whole()
+    assert (answer.content, answer.finish_reason) == ("Hello.", "stop")
+    assert case.engine.requests[1][0].endswith("answer now.\n</think>\n\n")
+    assert answer.usage.completion_tokens < 20
+    assert not reply.answer_now()  # the thinking is over
+
+
+def test_answer_now_of_a_model_that_does_not_think() -> None:
+    reply = Case(PLAIN, f"Hello.{END}").start()
+    assert not reply.answer_now()
+    assert reply.whole().content == "Hello."
+
+
 def test_limited_answer_keeps_room_after_thinking() -> None:
     case = Case(THINKER, "I think. " * 100, "Hello. " * 100)
     answer = case.ask(params=SamplingParams(max_tokens=40))

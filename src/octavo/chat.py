@@ -236,6 +236,7 @@ class Reply(Iterator[Event]):
         self._n_generated = 0
         self._n_streams = 0
         self._is_cancelled = False
+        self._must_answer = False
         first = replace(params, grammar=None) if self._grammar_waits else params
         self._stream = engine.submit(self._ids, first, marks=marks)
         self._events = self._run()
@@ -258,6 +259,12 @@ class Reply(Iterator[Event]):
         """End the answer; events that were made can still be read."""
         self._is_cancelled = True
         self._stream.cancel()
+
+    def answer_now(self) -> bool:
+        """End the thinking with the next token; False if there is none that could be ended."""
+        can = self._thinking is not None and self._splitter.in_reasoning
+        self._must_answer = self._must_answer or can
+        return can
 
     def whole(self) -> Answer:
         """Wait for the end.
@@ -316,7 +323,7 @@ class Reply(Iterator[Event]):
         if not self._splitter.in_reasoning:
             return thinking.gap if self._grammar_waits else ()
         at_limit = thinking.n_tokens is not None and self._n_generated >= thinking.n_tokens
-        return thinking.enough if at_limit else ()
+        return thinking.enough if at_limit or self._must_answer else ()
 
     def _go_on(self, put_in: tuple[int, ...]) -> bool:
         """Ask the engine to continue behind `put_in`; False if there is no room for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from weakref import WeakValueDictionary
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -34,6 +35,7 @@ def make_app(resident: Resident, rules: Rules | None = None) -> FastAPI:
 
     app = FastAPI(title="Octavo", lifespan=life)
     app.state.resident = resident
+    app.state.running = WeakValueDictionary()  # request id -> its feed, while it is answered
     for name in registry.names("server.routes"):
         app.include_router(registry.find("server.routes", name, "API family").router)
     for kind in (OctavoError, RefusedError, RequestValidationError):

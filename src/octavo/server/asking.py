@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from fastapi import Request
 
@@ -11,6 +12,7 @@ from octavo.chat import Reply
 from octavo.engine.grammar import compile_grammar
 from octavo.errors import UnsupportedError
 from octavo.server.feed import Feed, begin
+from octavo.server.record import Record
 from octavo.server.resident import Resident, Served
 from octavo.text.template import Prompt
 from octavo.types import ChatRequest, SamplingParams
@@ -20,6 +22,12 @@ def resident_of(request: Request) -> Resident:
     """The model that the application serves."""
     resident: Resident = request.app.state.resident
     return resident
+
+
+def running_of(request: Request) -> WeakValueDictionary[str, Feed]:
+    """The chats that are being answered, by the id of their request."""
+    running: WeakValueDictionary[str, Feed] = request.app.state.running
+    return running
 
 
 async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
@@ -33,7 +41,9 @@ async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
         asked = _fit(chat, session)
         return [session.ask(replace(asked, params=p)) for p in choices(asked.params, n)]
 
-    return await begin(resident_of(request), n, start)
+    feed = await begin(resident_of(request), n, start)
+    running_of(request)[Record.of(request).id] = feed
+    return feed
 
 
 async def complete(

@@ -50,6 +50,10 @@ class Feed:
         for reply in self.replies:
             reply.cancel()
 
+    def answer_now(self) -> bool:
+        """End the thinking of all replies; False if none of them thinks."""
+        return any([reply.answer_now() for reply in self.replies])
+
     async def events(self) -> AsyncIterator[tuple[int, Event | Answer]]:
         """(number of the reply, event); the `Answer` is the last of each.
 

@@ -1,0 +1,24 @@
+"""What can be done to a request while it is being answered."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse
+
+from octavo.server.asking import running_of
+from octavo.server.faults import Fault, RefusedError
+
+router = APIRouter(tags=["Operation"])
+
+
+@router.post("/v1/requests/{id}/answer-now")
+async def answer_now(id: str, request: Request) -> JSONResponse:
+    """End the thinking of a chat that is being answered; it goes on with the answer.
+
+    `id` is the `x-request-id` of the response. `ended_thinking` is false where the model does not
+    think, or no more.
+    """
+    feed = running_of(request).get(id)
+    if feed is None:
+        raise RefusedError(Fault(404, f"no request {id!r} is being answered", "id"))
+    return JSONResponse({"id": id, "ended_thinking": feed.answer_now()})
