@@ -27,9 +27,9 @@ def make_batch(
     last state there."""
     n_new = [n for _, n in pieces]
     n_tokens = sum(n_new)
-    batch = Batch.empty(n_tokens, len(pieces), 1, 0)
+    batch = Batch.empty(n_tokens, len(pieces), 1 if pages is None else pages.shape[1], 0)
     if pages is not None:
-        batch = replace(batch, pages=np.ascontiguousarray(pages, np.int32))
+        batch.pages[:] = pages
     batch.starts[1:] = np.cumsum(n_new)
     batch.n_past[:] = [n for n, _ in pieces]
     batch.slots[:] = range(len(pieces)) if slots is None else slots

@@ -1,0 +1,23 @@
+"""The operations on a GPU, in Triton: the same names as the other back ends.
+
+Activations are float32 torch tensors on the device, ids are int32. Shapes and meaning are in
+`octavo.ops`. This package alone imports torch and triton.
+"""
+
+from __future__ import annotations
+
+from octavo.errors import SettingError
+
+try:
+    import torch  # noqa: F401
+    import triton  # noqa: F401
+except ImportError as error:
+    raise SettingError(
+        f"The GPU back end needs the packages torch and triton; {error.name} is missing",
+        "Install them with: pip install 'octavo[gpu]', or use --device cpu.",
+    ) from error
+
+from octavo.ops.gpu.device import alloc
+from octavo.ops.gpu.transfer import download, host_ints, upload
+
+__all__ = ["alloc", "download", "host_ints", "upload"]
