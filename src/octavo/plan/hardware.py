@@ -1,14 +1,18 @@
-"""What this machine has: memory, cores, instruction set."""
+"""What this machine has: memory, cores, instruction set, graphics cards, measured speeds."""
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from octavo.plan import speeds
+from octavo.plan.gpus import Gpu, probe_gpus
+from octavo.plan.speeds import Speeds
 from octavo.settings import Settings
 
 # Where Linux states the memory limit of a container; "max": there is none.
@@ -24,22 +28,58 @@ class Hardware:
     n_threads: int  # worker threads: physical cores, or what OCTAVO_THREADS says
     isa: str  # level in force, as `Settings.isa` names them; "": no native kernels
     has_huge_pages: bool  # anonymous memory comes in huge pages where asked for
+    gpus: tuple[Gpu, ...] = ()
+    speeds: Speeds | None = None  # None: never measured
+    page_file_bytes: int = 0  # swap space in all
+    lock_limit_bytes: int | None = None  # memory that a program may lock; None: no limit
+    pin_limit_bytes: int | None = None  # memory that the driver may pin; None: no limit
 
 
-def probe() -> Hardware:
-    """The machine this runs on, now."""
+def probe(*, measure: bool = False) -> Hardware:
+    """The machine this runs on, now.
+
+    With `measure`, speeds that are not known yet are measured, which takes about a second.
+    """
     memory = psutil.virtual_memory()
     total, available = memory.total, memory.available
     limit = _container_limit_bytes()
     if limit is not None:
         total, available = min(total, limit), min(available, limit)
+    settings = Settings.from_environment()
+    n_threads, isa = settings.threads or _physical_cores(), _isa()
+    if measure:
+        found = speeds.measured(settings, n_threads, isa, available)
+    else:
+        found = speeds.known(settings, n_threads, isa)
     return Hardware(
         memory_bytes=total,
         available_bytes=available,
-        n_threads=Settings.from_environment().threads or _physical_cores(),
-        isa=_isa(),
+        n_threads=n_threads,
+        isa=isa,
         has_huge_pages=sys.platform == "linux",
+        gpus=probe_gpus(),
+        speeds=found,
+        page_file_bytes=psutil.swap_memory().total,
+        lock_limit_bytes=_lock_limit_bytes(),
+        pin_limit_bytes=_pin_limit_bytes(total),
     )
+
+
+def _lock_limit_bytes() -> int | None:
+    """RLIMIT_MEMLOCK; systems without it set no limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _pin_limit_bytes(total_bytes: int) -> int | None:
+    """Windows, also as the host of WSL, lets the driver pin about half of the memory."""
+    if sys.platform == "win32" or "microsoft" in platform.release().lower():
+        return total_bytes // 2
+    return None
 
 
 def _container_limit_bytes() -> int | None:
