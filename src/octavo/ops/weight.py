@@ -74,6 +74,7 @@ class RopeTable:
     pairing: str
     magnitude: float
     backend: Backend
+    memo: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,23 @@ except ImportError as error:
         "Install them with: pip install 'octavo[gpu]', or use --device cpu.",
     ) from error
 
+from octavo.ops.gpu.arrange import add, concat, softcap, take
 from octavo.ops.gpu.device import alloc
+from octavo.ops.gpu.norm import norm
+from octavo.ops.gpu.rope import rope
+from octavo.ops.gpu.route import route
 from octavo.ops.gpu.transfer import download, host_ints, upload
 
-__all__ = ["alloc", "download", "host_ints", "upload"]
+__all__ = [
+    "add",
+    "alloc",
+    "concat",
+    "download",
+    "host_ints",
+    "norm",
+    "rope",
+    "route",
+    "softcap",
+    "take",
+    "upload",
+]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import torch
 
+from octavo import quants
 from octavo.ops.gpu.device import Tensor, to_device
 from octavo.ops.weight import Weight
 
 KEY = "gpu"  # of `Weight.memo`
+EXPANDED = "gpu floats"
 
 
 def device_bytes(weight: Weight) -> Tensor:
@@ -22,7 +24,12 @@ def device_bytes(weight: Weight) -> Tensor:
 
 
 def floats(weight: Weight) -> Tensor:
-    """A float32 weight's values on the device, in its shape: norms, biases, router gates."""
-    if weight.format != "f32":
-        raise TypeError(f"{weight.name}: floats() of a {weight.format} weight; f32 expected")
-    return device_bytes(weight).view(torch.float32).reshape(weight.shape)
+    """A small weight's values on the device, float32 in its shape: norms, biases, router gates.
+
+    Of another format than f32 an expanded copy is made once.
+    """
+    if weight.format == "f32":
+        return device_bytes(weight).view(torch.float32).reshape(weight.shape)
+    if EXPANDED not in weight.memo:
+        weight.memo[EXPANDED] = to_device(quants.unpack(weight.format, weight.data, weight.shape))
+    return weight.memo[EXPANDED]
