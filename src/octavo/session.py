@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from octavo.chat import Answer, Chat, Reply
 from octavo.engine.engine import Engine
-from octavo.engine.loader import Progress, load_model
+from octavo.engine.loader import Progress, fingerprint, load_model
 from octavo.engine.speculative import DraftRule, Source
 from octavo.engine.steps import Piece, Steps
 from octavo.errors import RequestError, SettingError
@@ -26,6 +26,7 @@ from octavo.gguf.reader import GGUFFile, open_gguf
 from octavo.kv import formats
 from octavo.kv.cache import Cache, pages_of
 from octavo.kv.prefix import PrefixStore
+from octavo.kv.shelf import Shelf
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec
 from octavo.models import Model
 from octavo.models.pooling import vector
@@ -47,6 +48,7 @@ from octavo.types import (
 
 FileProgress = Callable[[str, int, int | None], None]
 Messages = str | Sequence[Message | Mapping[str, Any]]
+CACHE_DIR_BYTES = 8 << 30
 SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
 
 Speculate = Literal["auto", "mtp", "lookup", "off"]
@@ -64,6 +66,8 @@ def load(
     speculate: str = "auto",
     backend: str = "cpu",
     progress: Progress | None = None,
+    cache_dir: str | Path | None = None,
+    cache_dir_bytes: int = CACHE_DIR_BYTES,
     **wishes: Any,
 ) -> Session:
     """Load a model. A name that is not a path is fetched if it is not here yet.
@@ -75,6 +79,8 @@ def load(
             text so far, "auto" whichever pays, or "off". The output is the same.
         backend: "cpu", or "reference": plain NumPy, for comparisons, very slow.
         progress: called with (bytes done, bytes in all) while weights are read.
+        cache_dir: folder where computed prompts are kept for the next start; None: nowhere.
+        cache_dir_bytes: most that the files in it take.
         wishes: fields of `Wishes`: context, sequences, batch, cache_format, weights, threads ...
             What is not given is chosen by the planner.
 
@@ -91,7 +97,9 @@ def load(
     asked = _wishes(wishes)
     with open_gguf(path) as file:
         plan = make_plan(file, asked, probe(), getattr(operations, "fast_formats", set)())
-        return Session(file, plan, operations, rule, progress)
+        folder = Path(cache_dir).expanduser() if cache_dir is not None else None
+        keep = (folder, cache_dir_bytes) if folder is not None else None
+        return Session(file, plan, operations, rule, progress, keep)
 
 
 def locate(model: str | Path, progress: FileProgress | None = None) -> Path:
@@ -151,8 +159,9 @@ class Session:
         backend: Backend,
         drafts: DraftRule,
         progress: Progress | None = None,
+        keep: tuple[Path, int] | None = None,
     ) -> None:
-        """`file` may be closed afterwards."""
+        """`file` may be closed afterwards. `keep`: where prefixes are saved, in how many bytes."""
         self.plan = plan
         self.tokenizer = Tokenizer.from_metadata(file.metadata)
         self.template = Template.from_metadata(file.metadata, self.tokenizer)
@@ -168,11 +177,12 @@ class Session:
             backend=backend,
             context=plan.context,
         )
+        shelf = keep and Shelf(keep[0], cache, fingerprint(file), budget_bytes=keep[1])
         self.engine = Engine(
             self._model,
             cache,
             vocabulary=self.tokenizer,
-            prefixes=PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots),
+            prefixes=PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots, shelf),
             max_running=plan.sequences,
             piece_tokens=plan.batch_tokens,
             drafts=DraftRule(drafts.sources, max_tokens=plan.draft_tokens),

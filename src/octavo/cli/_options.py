@@ -5,6 +5,7 @@ A parameter typed with a dataclass from here stands for one flag a field (`cli/_
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,23 @@ import typer
 
 from octavo.errors import SettingError
 from octavo.types import GrammarSpec, SamplingParams
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def byte_size(text: str) -> int:
+    """Bytes of a size like 20000000, "500 MB", 8G or 8GiB.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", str(text).strip().lower())
+    if not found:
+        raise typer.BadParameter(f"{text!r} is no size; use one like 500MB, 8GB or 8GiB")
+    number, unit, is_binary = found.groups()
+    return int(float(number) * (_BINARY if is_binary else _UNITS)[unit])
+
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Alias, path or repository of the model.")
@@ -52,6 +70,17 @@ class LoadFlags:
         typer.Option(
             "--speculate",
             help="Guess ahead: mtp (the file's own head), lookup (in the text), auto, off.",
+        ),
+    ] = None
+
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option("--cache-dir", help="Folder where computed prompts outlive the program."),
+    ] = None
+    cache_dir_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--cache-dir-bytes", parser=byte_size, metavar="SIZE", help="Most it takes: 8GB."
         ),
     ] = None
 

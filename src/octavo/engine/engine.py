@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from octavo.engine.decode import Decoding
 from octavo.engine.grammar import Vocabulary
+from octavo.engine.intake import Intake
 from octavo.engine.prefill import Prefilling
-from octavo.engine.sampler import Sampler
 from octavo.engine.scheduler import Prefill, Scheduler
 from octavo.engine.sequence import Outcome, Sequence
 from octavo.engine.speculative import DraftBlock, DraftRule
 from octavo.engine.stats import Stats
 from octavo.engine.steps import Steps
-from octavo.engine.stream import Mailbox, Stream
-from octavo.engine.waiting import start_grammar
-from octavo.errors import BusyError, CacheFullError, ContextFullError, OctavoError, RequestError
+from octavo.engine.stream import Stream
+from octavo.errors import BusyError, CacheFullError, OctavoError
 from octavo.kv.cache import Cache, Timeline
 from octavo.kv.prefix import PrefixStore
 from octavo.models import Model
@@ -35,6 +34,9 @@ from octavo.models.pooling import pool
 from octavo.types import FinishReason, SamplingParams
 
 DEFAULT_PARAMS = SamplingParams()
+# Kept prefixes go to disk when nobody has asked for anything for so long: a conversation can have
+# a gigabyte, and is not to be written after every turn of it.
+SAVE_SECONDS = 60.0
 
 
 class Engine:
@@ -66,16 +68,15 @@ class Engine:
         self.stats = Stats()
         self._cache = cache
         self._config = model.config
-        self._vocabulary = vocabulary
+        self._intake = Intake(model.config, cache, vocabulary)
         self._prefixes = prefixes
-        self._stop_ids = frozenset(vocabulary.stop_ids if vocabulary else ())
-        self._unused_ids = _unused(vocabulary, model.config.n_vocab)
         self._scheduler: Scheduler[Sequence] = Scheduler(max_running, piece_tokens)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._places = threading.Semaphore(max_running + max_waiting)
         self._door = threading.Lock()  # held to enter the inbox, and to shut it
         self._is_closed = False
         self._may_admit = True  # something was freed since admission last failed
+        self._has_news = False  # something was kept since prefixes were last saved
         rule = drafts or DraftRule()
         steps = Steps(model, cache)
         has_block = model.config.n_mtp > 0 and "mtp" in rule.sources and rule.max_tokens > 0
@@ -104,11 +105,11 @@ class Engine:
             ContextFullError: the prompt fills the context.
             BusyError: too many requests wait.
         """
-        self._check_prompt(ids)
+        self._intake.check(ids)
         if not self._places.acquire(blocking=False):
             raise BusyError("too many requests are waiting", "Try again in a while.")
         try:
-            job = self._sequence(ids, params, marks)
+            job = self._intake.sequence(ids, params, marks)
             job.mailbox.wake = wake
             self._enter(partial(self._scheduler.add, job))
         except BaseException:
@@ -127,11 +128,11 @@ class Engine:
             UnsupportedError: the model has no pooling and none was named.
         """
         for ids in prompts:
-            self._check_prompt(ids)
+            self._intake.check(ids)
         jobs = []
         for ids in prompts:
             self._places.acquire()
-            job = self._sequence(ids, DEFAULT_PARAMS, ())
+            job = self._intake.sequence(ids, DEFAULT_PARAMS, ())
             job.states = []
             jobs.append((job, Stream(job.mailbox)))
             self._enter(partial(self._scheduler.add, job))
@@ -160,44 +161,6 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _check_prompt(self, ids: Many[int]) -> None:
-        n, limit = len(ids), self._cache.context
-        if n == 0:
-            raise RequestError("the prompt is empty", "Give at least one token.")
-        if not 0 <= min(ids) <= max(ids) < self._config.n_vocab:
-            raise RequestError(
-                f"the prompt has ids from {min(ids)} to {max(ids)}",
-                f"This model's ids are 0 to {self._config.n_vocab - 1}.",
-            )
-        if n >= limit:
-            raise ContextFullError(
-                f"the prompt has {n} tokens and the context holds {limit}, answer included",
-                "Shorten the prompt or load the model with a larger context.",
-                n_tokens=n,
-                limit_tokens=limit,
-            )
-
-    def _sequence(self, ids: Many[int], params: SamplingParams, marks: Iterable[int]) -> Sequence:
-        grammar = None
-        if params.grammar is not None:
-            if self._vocabulary is None:
-                raise RequestError("a grammar needs the tokenizer", "Load one with the model.")
-            grammar = start_grammar(params.grammar, self._vocabulary)
-        forbidden = self._unused_ids
-        if params.ignore_eos:
-            forbidden = np.union1d(forbidden, np.array(list(self._stop_ids), np.int32))
-        prompt = [int(id) for id in ids]
-        stop_ids = self._stop_ids | params.stop_ids
-        return Sequence(
-            ids=prompt,
-            params=params,
-            marks=tuple(sorted(set(marks))) if self._cache.recurrent else (),
-            sampler=Sampler(params, prompt, forbidden, grammar, stop_ids),
-            stop_ids=stop_ids,
-            mailbox=Mailbox(),
-            context=self._cache.context,
-        )
-
     def _enter(self, message: Callable[[], None]) -> None:
         with self._door:
             if self._is_closed:
@@ -222,10 +185,23 @@ class Engine:
         """Take in what has come; wait for it if there is nothing else to do."""
         self._count()
         idle = not self.stats.running and not self.stats.waiting
-        while idle or not self._inbox.empty():
+        if idle and self._inbox.empty():
+            self._wait()
+        while not self._inbox.empty():
             self._inbox.get()()
-            idle = False
         self._count()
+
+    def _wait(self) -> None:
+        """Until something comes. What is kept is saved when nothing has come for a while."""
+        if self._has_news and self._prefixes is not None and self._prefixes.shelf is not None:
+            try:
+                self._inbox.get(timeout=SAVE_SECONDS)()
+                return
+            except queue.Empty:
+                self._prefixes.save(self._inbox.empty)
+                self._has_news = not self._inbox.empty()  # it was interrupted
+                return
+        self._inbox.get()()
 
     def _count(self) -> None:
         self.stats.running = self._scheduler.n_running
@@ -373,6 +349,7 @@ class Engine:
         if trail is not None and self._draft_block is not None:
             self._draft_block.catch_up(trail, timeline, force=True)
         self._prefixes.keep(timeline)
+        self._has_news = True
 
     def _shut(self, fault: OctavoError | None) -> None:
         with self._door:
@@ -382,13 +359,7 @@ class Engine:
         finish: FinishReason = "error" if fault else "cancelled"
         for job in self._scheduler.jobs:
             self._scheduler.remove(job)
+            self._release(job, keep=fault is None and job.states is None)
             job.end(finish, fault)
-
-
-def _unused(vocabulary: Vocabulary | None, n_vocab: int) -> NDArray[np.int32]:
-    """Ids that must never be chosen: unused ones, and rows beyond the tokenizer's tokens."""
-    if vocabulary is None:
-        return np.zeros(0, np.int32)
-    padding = range(vocabulary.vocab_size, n_vocab)
-    unused = {*(id for id in vocabulary.unused_ids if id < n_vocab), *padding}
-    return np.array(sorted(unused), np.int32)
+        if fault is None and self._prefixes is not None:
+            self._prefixes.save()

@@ -18,7 +18,7 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -44,19 +44,20 @@ class _Description:
     snapshots: tuple[int, ...]  # rising numbers of tokens
 
 
-def save(timeline: Timeline, path: Path, fingerprint: str) -> None:
+def save(
+    timeline: Timeline, path: Path, fingerprint: str, go_on: Callable[[], bool] = lambda: True
+) -> bool:
     """Write a timeline with its snapshots; the state of a running one becomes one of them.
 
     `fingerprint` names the model's bytes. The file appears whole or not at all, and only its
-    owner may read it: it holds the conversation.
+    owner may read it: it holds the conversation. `go_on` is asked before each section; when it
+    says False nothing is written, and False returned.
 
     Raises:
         NotFoundError: the folder cannot be written to, or the disk is full.
     """
     cache = timeline.cache
-    states = dict(timeline.snapshots)
-    if timeline.slot >= 0 and timeline.n_tokens:
-        states.setdefault(timeline.n_tokens, timeline.slot)
+    states = _states(timeline)
     positions = sorted(states)
     description = json.dumps(
         {
@@ -71,12 +72,42 @@ def save(timeline: Timeline, path: Path, fingerprint: str) -> None:
     for n in positions:
         sections += _state_sections(cache, states[n])
     try:
-        _write(path, start + description, sections)
+        return _write(path, start + description, sections, go_on)
     except OSError as error:
         raise NotFoundError(
             f"{path} cannot be written: {error.strerror or error}",
             "Check that the folder exists, that you may write to it and that the disk has room.",
         ) from error
+
+
+def peek(path: Path, cache: Cache, fingerprint: str) -> tuple[Ids, tuple[int, ...]]:
+    """The ids (n,) in a file for this cache, and the numbers of tokens with a snapshot.
+
+    The rest is not read, only its size is looked at.
+
+    Raises:
+        NotFoundError: there is no such file, or it cannot be read.
+        FileFormatError: not ours, of another version, model or cache format, or damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            description = _read_description(file, path, _binding(cache, fingerprint))
+            _check_size(file, path, cache, description)
+            return _read_ids(file, path, description.n_tokens), description.snapshots
+    except OSError as error:
+        raise NotFoundError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def places(timeline: Timeline) -> tuple[int, ...]:
+    """The numbers of tokens with a snapshot in its file, rising."""
+    return tuple(sorted(_states(timeline)))
+
+
+def file_bytes(timeline: Timeline) -> int:
+    """About how large its file is; the description is not counted."""
+    cache, n_pages = timeline.cache, pages_of(timeline.n_tokens)
+    n_states = len(_states(timeline))
+    return n_pages * cache.page_bytes + 4 * timeline.n_tokens + n_states * _state_bytes(cache)
 
 
 def restore(cache: Cache, path: Path, fingerprint: str) -> Timeline:
@@ -107,13 +138,10 @@ def restore(cache: Cache, path: Path, fingerprint: str) -> Timeline:
 def _fill(timeline: Timeline, file: BinaryIO, path: Path, description: _Description) -> None:
     cache = timeline.cache
     timeline.reserve(description.n_tokens)
-    ids = np.empty(description.n_tokens, "<i4")
-    _read(file, path, _ids_section(ids))
-    if ids.min() < 0:
-        raise _damaged(path, "it holds a negative token id")
+    ids = _read_ids(file, path, description.n_tokens)
     for section in _page_sections(cache, timeline.pages):
         _read(file, path, section)
-    timeline.advance(ids.astype(np.int32))
+    timeline.advance(ids)
     n_skipped = max(0, len(description.snapshots) - max(cache.slots.n_free, 1))
     file.seek(n_skipped * _state_bytes(cache), os.SEEK_CUR)
     for n in description.snapshots[n_skipped:]:
@@ -121,6 +149,22 @@ def _fill(timeline: Timeline, file: BinaryIO, path: Path, description: _Descript
         timeline.keep(n, slot)
         for section in _state_sections(cache, slot):
             _read(file, path, section)
+
+
+def _read_ids(file: BinaryIO, path: Path, n_tokens: int) -> Ids:
+    ids = np.empty(n_tokens, "<i4")
+    _read(file, path, _ids_section(ids))
+    if ids.min() < 0:
+        raise _damaged(path, "it holds a negative token id")
+    return ids.astype(np.int32)
+
+
+def _states(timeline: Timeline) -> dict[int, int]:
+    """Number of tokens -> slot, of the snapshots and the state of a running timeline."""
+    states = dict(timeline.snapshots)
+    if timeline.slot >= 0 and timeline.n_tokens:
+        states.setdefault(timeline.n_tokens, timeline.slot)
+    return states
 
 
 def _binding(cache: Cache, fingerprint: str) -> dict[str, Any]:
@@ -212,25 +256,35 @@ def _read(file: BinaryIO, path: Path, section: Section) -> None:
         raise _damaged(path, "a part of it does not match its checksum")
 
 
-def _write(path: Path, start: bytes, sections: Sequence[Section]) -> None:
+def _write(
+    path: Path, start: bytes, sections: Iterable[Section], go_on: Callable[[], bool]
+) -> bool:
     """Write beside the place and move there, so that nobody ever sees half a file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(start)
-            for section in sections:
-                crc = 0
-                for piece in section:
-                    file.write(piece)
-                    crc = zlib.crc32(piece, crc)
-                file.write(_CRC.pack(crc))
+            is_whole = all(go_on() and _write_section(file, section) for section in sections)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        if is_whole:
+            os.replace(name, path)
+        else:
+            os.unlink(name)
+        return is_whole
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+def _write_section(file: BinaryIO, section: Section) -> bool:
+    crc = 0
+    for piece in section:
+        file.write(piece)
+        crc = zlib.crc32(piece, crc)
+    file.write(_CRC.pack(crc))
+    return True
 
 
 def _damaged(path: Path, what: str) -> FileFormatError:

@@ -7,12 +7,13 @@ budget, and go, least recently used first, when running sequences need the room.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from octavo.kv.cache import Cache, Ids, Timeline
+from octavo.kv.shelf import Shelf, common_length
 
 
 class Reuse(NamedTuple):
@@ -31,10 +32,14 @@ class PrefixStore:
 
     At most `budget_bytes` are held: the pages of kept timelines (each page once) and all
     snapshots, those of running timelines included. At most `n_snapshots` of the cache's slots
-    hold snapshots; the others are left to running sequences.
+    hold snapshots; the others are left to running sequences. What is given up for lack of room
+    goes to the `shelf`, if there is one, and what it holds is found again.
     """
 
-    def __init__(self, cache: Cache, budget_bytes: int, n_snapshots: int) -> None:
+    def __init__(
+        self, cache: Cache, budget_bytes: int, n_snapshots: int, shelf: Shelf | None = None
+    ) -> None:
+        self.shelf = shelf
         self._cache = cache
         self._budget_bytes = budget_bytes
         self._n_snapshots = n_snapshots
@@ -70,12 +75,10 @@ class PrefixStore:
         """
         self._running = [t for t in self._running if not t.is_closed]
         wanted = ids[:-1]
-        best, n_common, n_reused = None, 0, 0
-        for timeline in (*self._running, *self._kept):
-            common = _common(timeline.ids, wanted)
-            reachable = timeline.reachable(common)
-            if (reachable, common) >= (n_reused, n_common):
-                best, n_common, n_reused = timeline, common, reachable
+        best, n_common, n_reused = self._best(wanted)
+        if self.shelf and (restored := self.shelf.restore(wanted, n_reused)):
+            self.keep(restored)
+            best, n_common, n_reused = self._best(wanted)
         reason = _reason(best, n_common, n_reused, len(wanted))
         if best is None or n_reused == 0:
             timeline = self._cache.open()
@@ -84,6 +87,24 @@ class PrefixStore:
             timeline = best.fork(n_reused)
         self._running.append(timeline)
         return Reuse(timeline, n_reused, reason)
+
+    def _best(self, wanted: Ids) -> tuple[Timeline | None, int, int]:
+        """The timeline that helps most, its tokens in common and those to be reused."""
+        best, n_common, n_reused = None, 0, 0
+        for timeline in (*self._running, *self._kept):
+            common = common_length(timeline.ids, wanted)
+            reachable = timeline.reachable(common)
+            if (reachable, common) >= (n_reused, n_common):
+                best, n_common, n_reused = timeline, common, reachable
+        return best, n_common, n_reused
+
+    def save(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Put on the shelf what is not there yet, the latest first, until `go_on` says False."""
+        for timeline in reversed(self._kept if self.shelf else ()):
+            if not go_on():
+                return
+            if self.shelf:
+                self.shelf.save(timeline, go_on)
 
     def snapshot(self, timeline: Timeline) -> None:
         """Keep a copy of the running timeline's state, for later requests to go back to.
@@ -104,7 +125,7 @@ class PrefixStore:
         self._running = [t for t in self._running if t is not timeline]
         timeline.park()
         for kept in self:
-            n_common = _common(kept.ids, timeline.ids)
+            n_common = common_length(kept.ids, timeline.ids)
             if n_common == timeline.n_tokens:  # nothing new
                 _give_snapshots(timeline, kept)
                 timeline.close()
@@ -179,6 +200,8 @@ class PrefixStore:
     def _evict_oldest(self) -> bool:
         if not self._kept:
             return False
+        if self.shelf:
+            self.shelf.save(self._kept[0])
         self._close(self._kept[0])
         return True
 
@@ -204,13 +227,6 @@ class PrefixStore:
                 if timeline in self._kept and not timeline.snapshots:
                     self._close(timeline)
         return True
-
-
-def _common(a: Ids, b: Ids) -> int:
-    """Length of the common prefix."""
-    n = min(len(a), len(b))
-    differ = a[:n] != b[:n]
-    return int(differ.argmax()) if differ.any() else n
 
 
 def _least_useful(timeline: Timeline) -> int:
