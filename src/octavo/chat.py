@@ -349,7 +349,7 @@ class Reply(Iterator[Event]):
                 self.answer.content += event.text
             elif isinstance(event, Reasoning):
                 self.answer.reasoning += event.text
-            else:
+            elif isinstance(event, ToolCalled):
                 self.answer.tool_calls.append(event.call)
             yield event
 

@@ -19,6 +19,7 @@ from octavo.server.feed import ClientGoneError
 from octavo.server.guard import Guard, Rules
 from octavo.server.record import Record
 from octavo.server.resident import Resident
+from octavo.server.wire.responses_store import ResponseStore
 
 GONE_STATUS = 499  # nobody reads it; the log and the counts do
 
@@ -35,6 +36,7 @@ def make_app(resident: Resident, rules: Rules | None = None) -> FastAPI:
 
     app = FastAPI(title="Octavo", lifespan=life)
     app.state.resident = resident
+    app.state.responses = ResponseStore()
     app.state.running = WeakValueDictionary()  # request id -> its feed, while it is answered
     for name in registry.names("server.routes"):
         app.include_router(registry.find("server.routes", name, "API family").router)

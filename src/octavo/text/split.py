@@ -40,7 +40,19 @@ class ToolCalled:
     call: ToolCall
 
 
-Event = Content | Reasoning | ToolCalled
+@dataclass(frozen=True, slots=True)
+class CallPart:
+    """More of the arguments of a call that is being written; `ToolCalled` follows when it is whole.
+
+    The parts of one id, joined, are the arguments of the call with that id.
+    """
+
+    id: str
+    name: str
+    text: str
+
+
+Event = Content | Reasoning | ToolCalled | CallPart
 
 
 class ContentParser(Protocol):

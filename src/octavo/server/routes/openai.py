@@ -117,8 +117,8 @@ async def _chunks(
         async for index, event in feed.events():
             if isinstance(event, Answer):
                 yield sse.event(writer.last(index, event))
-            else:
-                yield sse.event(writer.chunk(index, event))
+            elif (chunk := writer.chunk(index, event)) is not None:
+                yield sse.event(chunk)
     except OctavoError as error:
         record.finish = "error"
         yield sse.event(fault_of(error).body(record.path, record.id))

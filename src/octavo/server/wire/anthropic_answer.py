@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo.chat import Answer
 from octavo.server.wire.openai_answer import new_call_id
-from octavo.text.split import Content, Event, Reasoning
+from octavo.text.split import CallPart, Content, Event, Reasoning
 from octavo.types import ToolCall, Usage
 
 SIGNATURE = "octavo"  # any text: clients only send it back
@@ -42,7 +42,7 @@ class MessageWriter:
         self._model = model
         self._id = f"msg_{secrets.token_hex(12)}"
         self._index = -1
-        self._open = ""  # the kind of the block that is open
+        self._open = ""  # the kind of the block that is open; of a call that comes in parts its id
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         """The message."""
@@ -73,11 +73,16 @@ class MessageWriter:
             block = {"type": "thinking", "thinking": "", "signature": ""}
             yield from self._into("thinking", block)
             yield self._delta({"type": "thinking_delta", "thinking": event.text})
-        else:
+        elif isinstance(event, CallPart):
+            block = _tool_use(ToolCall(event.name, "", event.id), {})
+            yield from self._into(event.id, block)
+            yield self._delta({"type": "input_json_delta", "partial_json": event.text})
+        elif not event.call.id or self._open != event.call.id:
             yield from self._close()
             yield from self._into("tool_use", _tool_use(event.call, {}))
             text = json.dumps(_input(event.call), ensure_ascii=False)
             yield self._delta({"type": "input_json_delta", "partial_json": text})
+            yield from self._close()
 
     def end(self, answer: Answer) -> Iterator[Named]:
         """The last events."""

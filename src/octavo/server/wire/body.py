@@ -59,13 +59,16 @@ class SamplingBody(Body):
             RequestError: a value is outside its range, or a grammar of an unknown kind.
         """
         own = {name: getattr(self, name) for name in _PLAIN}
-        limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
-        own["max_tokens"] = next((n for n in limits if n is not None), None)
+        own["max_tokens"] = self._limit()
         own["dry_last_n"] = self.dry_penalty_last_n
         own["logit_bias"] = _bias(self.logit_bias) if self.logit_bias else None
         own["seed"] = _seed(self.seed)
         given = {name: value for name, value in own.items() if value is not None}
         return SamplingParams(**given, n_logprobs=n_logprobs, grammar=self._grammar())
+
+    def _limit(self) -> int | None:
+        limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        return next((n for n in limits if n is not None), None)
 
     def _grammar(self) -> GrammarSpec | None:
         if self.grammar:

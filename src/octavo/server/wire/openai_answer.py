@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.chat import Answer
-from octavo.text.split import Content, Event, Reasoning
+from octavo.text.split import CallPart, Content, Event, Reasoning
 from octavo.types import Token, ToolCall, Usage
 
 Piece = Callable[[int], bytes]  # id -> the bytes of its token
@@ -155,6 +155,7 @@ class ChatWriter:
         self._piece = piece
         self._with_usage = with_usage
         self._n_calls = [0] * len(answers)
+        self._call_ids = [""] * len(answers)  # of the calls whose parts are being sent
         self._n_tokens = [0] * len(answers)
 
     def whole(self) -> dict[str, Any]:
@@ -167,15 +168,20 @@ class ChatWriter:
         """The chunk that says that the answer begins."""
         return self._chunk(index, {"role": "assistant", "content": ""})
 
-    def chunk(self, index: int, event: Event) -> dict[str, Any]:
-        """The chunk of one event."""
+    def chunk(self, index: int, event: Event) -> dict[str, Any] | None:
+        """The chunk of one event; None: it needs none."""
         if isinstance(event, Content):
             return self._chunk(index, {"content": event.text}, self._new_logprobs(index))
         if isinstance(event, Reasoning):
             return self._chunk(index, {"reasoning_content": event.text})
-        position = self._n_calls[index]
+        if isinstance(event, CallPart):
+            return self._chunk(index, {"tool_calls": [self._part(index, event)]})
+        call = event.call
+        if call.id and call.id == self._call_ids[index]:  # its parts were sent
+            return None
         self._n_calls[index] += 1
-        return self._chunk(index, {"tool_calls": [{"index": position, **call_of(event.call)}]})
+        delta = {"index": self._n_calls[index] - 1, **call_of(call)}
+        return self._chunk(index, {"tool_calls": [delta]})
 
     def last(self, index: int, answer: Answer) -> dict[str, Any]:
         """The chunk that says how the answer ended."""
@@ -190,6 +196,16 @@ class ChatWriter:
             return None
         counts = {"choices": [], "usage": usage_of(self._answers)}
         return self._head.dict() | counts | self._timings()
+
+    def _part(self, index: int, part: CallPart) -> dict[str, Any]:
+        """The first part says what is called, and says it once: clients join all texts."""
+        if part.id == self._call_ids[index]:
+            position = self._n_calls[index] - 1
+            return {"index": position, "function": {"arguments": part.text}}
+        self._call_ids[index] = part.id
+        self._n_calls[index] += 1
+        position = self._n_calls[index] - 1
+        return {"index": position, **call_of(ToolCall(part.name, part.text, part.id))}
 
     def _choice(self, index: int, answer: Answer) -> dict[str, Any]:
         has_calls = bool(answer.tool_calls)

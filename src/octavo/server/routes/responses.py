@@ -1,0 +1,140 @@
+"""OpenAI's Responses API: answers with items, kept so that a conversation can go on from them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from octavo.chat import Answer
+from octavo.errors import OctavoError, RequestError
+from octavo.server import sse
+from octavo.server.asking import ask, prompt_of, resident_of
+from octavo.server.faults import Fault, RefusedError, fault_of
+from octavo.server.feed import Feed
+from octavo.server.record import Record
+from octavo.server.wire.responses import ResponsesBody
+from octavo.server.wire.responses_answer import Named, ResponseWriter
+from octavo.server.wire.responses_store import ResponseStore, Stored, listed
+from octavo.types import ChatRequest, Message
+
+router = APIRouter(tags=["OpenAI"])
+
+
+@router.post("/v1/responses")
+@router.post("/responses", include_in_schema=False)
+async def responses(body: ResponsesBody, request: Request) -> Response:
+    """Answer a text, or a conversation made of items."""
+    chat, talk = _read(body, request)
+    feed = await ask(request, chat)
+    resident = resident_of(request)
+    piece = resident.session.tokenizer.piece if body.wants_logprobs else None
+    writer = ResponseWriter(resident.name, body, feed.answers[0], piece)
+
+    def keep(answer: Answer, response: dict[str, Any]) -> None:
+        if body.is_stored:
+            said = Message("assistant", answer.content, answer.reasoning, tuple(answer.tool_calls))
+            items = listed(body.input, writer.id)
+            _store(request).put(Stored(response, items, (*talk, said)))
+
+    if not body.stream:
+        (answer,) = await feed.whole(request)
+        whole = writer.whole()
+        keep(answer, whole)
+        return Response(sse.encode(whole), media_type="application/json")
+    record = Record.of(request)
+
+    def gone() -> None:
+        record.finish = "gone"
+
+    events = _events(feed, writer, record, keep)
+    return sse.EventStream(events, on_end=feed.cancel, on_gone=gone)
+
+
+@router.post("/v1/responses/input_tokens")
+async def input_tokens(body: ResponsesBody, request: Request) -> JSONResponse:
+    """Tokens of the prompt that this input makes. Does not wait for any answer."""
+    session = resident_of(request).session
+    chat, _ = _read(body, request)
+    prompt = await anyio.to_thread.run_sync(prompt_of, session, chat)
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
+
+
+@router.get("/v1/responses/{id}")
+async def response(id: str, request: Request) -> Response:
+    """A response that was given before."""
+    return Response(sse.encode(_find(id, request).response), media_type="application/json")
+
+
+@router.get("/v1/responses/{id}/input_items")
+async def input_items(id: str, request: Request) -> Response:
+    """What a response was asked, the latest item first unless `order` is asc."""
+    items = list(_find(id, request).input)
+    if request.query_params.get("order") != "asc":
+        items.reverse()
+    ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {}
+    listing = {"object": "list", "data": items, "has_more": False, **ends}
+    return Response(sse.encode(listing), media_type="application/json")
+
+
+@router.delete("/v1/responses/{id}")
+async def delete(id: str, request: Request) -> JSONResponse:
+    """Forget a response."""
+    _find(id, request)
+    _store(request).delete(id)
+    return JSONResponse({"id": id, "object": "response", "deleted": True})
+
+
+def _read(body: ResponsesBody, request: Request) -> tuple[ChatRequest, tuple[Message, ...]]:
+    store = _store(request)
+    earlier: tuple[Message, ...] = ()
+    if body.previous_response_id:
+        before = store.get(body.previous_response_id)
+        if before is None:
+            raise RequestError(
+                f"previous_response_id: there is no response {body.previous_response_id!r}",
+                "It was not stored, or is no longer: send the whole conversation as input.",
+            )
+        earlier = before.talk
+    return body.read(earlier, store.item)
+
+
+def _find(id: str, request: Request) -> Stored:
+    stored = _store(request).get(id)
+    if stored is None:
+        raise RefusedError(Fault(404, f"there is no response {id!r}", "id"))
+    return stored
+
+
+def _store(request: Request) -> ResponseStore:
+    store: ResponseStore = request.app.state.responses
+    return store
+
+
+async def _events(
+    feed: Feed,
+    writer: ResponseWriter,
+    record: Record,
+    keep: Callable[[Answer, dict[str, Any]], None],
+) -> AsyncIterator[bytes]:
+    """The stream. It begins at once, however long the prompt takes."""
+    yield _joined(writer.begin())
+    try:
+        async for _, event in feed.events():
+            if isinstance(event, Answer):
+                record.add(feed.answers)
+                last = list(writer.end())
+                keep(event, last[-1][1]["response"])
+                yield _joined(last)
+            else:
+                yield _joined(writer.event(event))
+    except OctavoError as error:
+        record.finish = "error"
+        yield _joined(writer.fail(fault_of(error)))
+
+
+def _joined(events: Iterable[Named]) -> bytes:
+    return b"".join(sse.event({"type": name, **data}, name) for name, data in events)

@@ -1,0 +1,88 @@
+"""Responses that can be asked for again, and conversations that can go on from them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.server.wire.items import Item
+from octavo.types import Message
+
+MAX_RESPONSES = 1000
+MAX_CHARS = 64 << 20  # of all conversations together
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One response: as it was answered, its input, and the conversation up to its end."""
+
+    response: dict[str, Any]
+    input: list[Item]
+    talk: tuple[Message, ...]
+
+    @property
+    def n_chars(self) -> int:
+        """Its size. What several share counts each time, so the bound holds whatever goes."""
+        return sum(len(m.content) + len(m.reasoning) for m in self.talk) + 1000
+
+
+class ResponseStore:
+    """The latest responses, bounded in number and size. Used on the event loop alone."""
+
+    def __init__(self, max_responses: int = MAX_RESPONSES, max_chars: int = MAX_CHARS) -> None:
+        self._max_responses = max_responses
+        self._max_chars = max_chars
+        self._n_chars = 0
+        self._kept: OrderedDict[str, Stored] = OrderedDict()  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def put(self, stored: Stored) -> None:
+        """Keep a response; the least recently used ones go where there is no room."""
+        self._kept[stored.response["id"]] = stored
+        self._n_chars += stored.n_chars
+        while len(self._kept) > self._max_responses or self._n_chars > self._max_chars:
+            _, gone = self._kept.popitem(last=False)
+            self._n_chars -= gone.n_chars
+
+    def get(self, id: str) -> Stored | None:
+        """The response of that id, if it is still there."""
+        if id in self._kept:
+            self._kept.move_to_end(id)
+        return self._kept.get(id)
+
+    def delete(self, id: str) -> bool:
+        """Forget it; False: it is not there."""
+        gone = self._kept.pop(id, None)
+        if gone is not None:
+            self._n_chars -= gone.n_chars
+        return gone is not None
+
+    def item(self, id: str) -> Item | None:
+        """The item of that id, in the input or the output of a kept response."""
+        return next((item for item in self._items() if item.get("id") == id), None)
+
+    def _items(self) -> Iterator[Item]:
+        for stored in reversed(self._kept.values()):
+            yield from stored.response["output"]
+            yield from stored.input
+
+
+def listed(given: str | Sequence[Item] | None, id: str) -> list[Item]:
+    """The input of a response as items with ids, as they are listed to clients."""
+    items: Sequence[Item] = (
+        [{"role": "user", "content": given}] if isinstance(given, str) else given or []
+    )
+    return [_with_parts(item, f"{id}_{number}") for number, item in enumerate(items)]
+
+
+def _with_parts(item: Item, id: str) -> Item:
+    whole = {"id": f"item_{id}", "type": "message", **item}
+    if whole["type"] == "message" and isinstance(whole.get("content"), str):
+        kind = "output_text" if whole.get("role") == "assistant" else "input_text"
+        whole["content"] = [{"type": kind, "text": whole["content"]}]
+        whole.setdefault("status", "completed")
+    return whole
