@@ -25,7 +25,7 @@ LAYERS = (
     ("models",),
     ("plan", "experts"),
     ("engine",),
-    ("quantize", "chat", "session", "documents"),
+    ("quantize", "chat", "session", "loading", "documents"),
     ("server", "doctor", "deploy", "cli"),
     ("__init__", "__main__"),
 )

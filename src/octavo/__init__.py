@@ -41,9 +41,10 @@ from octavo.types import (
 if TYPE_CHECKING:
     from octavo.chat import Answer, Reply
     from octavo.engine.engine import Engine
+    from octavo.loading import load
     from octavo.plan.plan import Plan
     from octavo.plan.planner import Wishes
-    from octavo.session import Session, load
+    from octavo.session import Session
     from octavo.text.split import Content, Reasoning, ToolCalled
     from octavo.text.tokenizer import Tokenizer
 
@@ -59,7 +60,7 @@ _HOMES = {
     "Tokenizer": "octavo.text.tokenizer",
     "ToolCalled": "octavo.text.split",
     "Wishes": "octavo.plan.planner",
-    "load": "octavo.session",
+    "load": "octavo.loading",
 }
 
 __all__ = [

@@ -6,9 +6,8 @@ chat. Each part decides its own matters; nothing is decided here.
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -19,10 +18,10 @@ from numpy.typing import NDArray
 from octavo.chat import Answer, Chat, Reply
 from octavo.engine.engine import Engine
 from octavo.engine.loader import Progress, fingerprint, load_model
-from octavo.engine.speculative import DraftRule, Source
+from octavo.engine.speculative import DraftRule
 from octavo.engine.steps import Piece, Steps
-from octavo.errors import RequestError, SettingError
-from octavo.gguf.reader import GGUFFile, open_gguf
+from octavo.errors import RequestError
+from octavo.gguf.reader import GGUFFile
 from octavo.kv import formats
 from octavo.kv.cache import Cache, pages_of
 from octavo.kv.prefix import PrefixStore
@@ -31,10 +30,7 @@ from octavo.kv.state import PAGE_TOKENS, AttentionSpec
 from octavo.models import Model
 from octavo.models.pooling import vector
 from octavo.ops.backend import Backend
-from octavo.plan.hardware import probe
 from octavo.plan.plan import Plan
-from octavo.plan.planner import Wishes, make_plan
-from octavo.settings import Settings
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import (
@@ -46,98 +42,8 @@ from octavo.types import (
     ToolMode,
 )
 
-FileProgress = Callable[[str, int, int | None], None]
 Messages = str | Sequence[Message | Mapping[str, Any]]
-CACHE_DIR_BYTES = 8 << 30
 SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
-
-Speculate = Literal["auto", "mtp", "lookup", "off"]
-_SOURCES: Mapping[str, frozenset[Source]] = {
-    "auto": frozenset({"mtp", "lookup"}),
-    "mtp": frozenset({"mtp"}),
-    "lookup": frozenset({"lookup"}),
-    "off": frozenset(),
-}
-
-
-def load(
-    model: str | Path,
-    *,
-    speculate: str = "auto",
-    backend: str = "cpu",
-    progress: Progress | None = None,
-    cache_dir: str | Path | None = None,
-    cache_dir_bytes: int = CACHE_DIR_BYTES,
-    **wishes: Any,
-) -> Session:
-    """Load a model. A name that is not a path is fetched if it is not here yet.
-
-    Args:
-        model: alias ("demo"), path of a GGUF file or of a folder with one, or repository name
-            ("hf:owner/repo:Q4_K_M").
-        speculate: how tokens are guessed ahead: "mtp" by the file's own head, "lookup" in the
-            text so far, "auto" whichever pays, or "off". The output is the same.
-        backend: "cpu", or "reference": plain NumPy, for comparisons, very slow.
-        progress: called with (bytes done, bytes in all) while weights are read.
-        cache_dir: folder where computed prompts are kept for the next start; None: nowhere.
-        cache_dir_bytes: most that the files in it take.
-        wishes: fields of `Wishes`: context, sequences, batch, cache_format, weights, threads ...
-            What is not given is chosen by the planner.
-
-    Raises:
-        NotFoundError, DownloadError: the model cannot be had.
-        FileFormatError, UnsupportedError: it is no model that this version can run.
-        SettingError, MemoryPlanError: a wish is wrong, or does not fit.
-    """
-    path = locate(model)
-    operations = _backend(backend)
-    rule = _draft_rule(speculate)
-    if speculate == "off":
-        wishes.setdefault("draft_tokens", 0)
-    asked = _wishes(wishes)
-    with open_gguf(path) as file:
-        plan = make_plan(file, asked, probe(), getattr(operations, "fast_formats", set)())
-        folder = Path(cache_dir).expanduser() if cache_dir is not None else None
-        keep = (folder, cache_dir_bytes) if folder is not None else None
-        return Session(file, plan, operations, rule, progress, keep)
-
-
-def locate(model: str | Path, progress: FileProgress | None = None) -> Path:
-    """The file or folder that a name means, fetched if it is not here yet.
-
-    `progress` is called with (file, bytes done, bytes in all or None) while it is fetched.
-
-    Raises:
-        NotFoundError, DownloadError: it cannot be had.
-    """
-    path = Path(model).expanduser()
-    if path.exists():
-        return path
-    from octavo.hub.resolve import resolve  # takes long to import: only where a name is no path
-
-    return resolve(str(model), Settings.from_environment(), progress)
-
-
-def _wishes(given: Mapping[str, Any]) -> Wishes:
-    unknown = given.keys() - Wishes.__dataclass_fields__.keys()
-    if unknown:
-        raise SettingError(
-            f"load() does not know {', '.join(sorted(unknown))}",
-            f"It knows {', '.join(Wishes.__dataclass_fields__)}.",
-        )
-    return Wishes(**given)
-
-
-def _backend(name: str) -> Backend:
-    if name not in ("cpu", "reference"):
-        raise SettingError(f"There is no back end {name!r}", "Use cpu or reference.")
-    return importlib.import_module(f"octavo.ops.{name}")
-
-
-def _draft_rule(speculate: str) -> DraftRule:
-    if speculate not in _SOURCES:
-        raise SettingError(f"speculate is {speculate!r}", f"Use one of: {', '.join(_SOURCES)}.")
-    return DraftRule(_SOURCES[speculate])
 
 
 class Session:

@@ -73,7 +73,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
 @contextlib.contextmanager
 def loaded(model: str, wishes: dict[str, Any]) -> Iterator[Session]:
     """The model, loaded with a progress bar and closed at the end of the block."""
-    from octavo.session import load, locate
+    from octavo.loading import load, locate
 
     with progress(f"fetching {model}") as advance:
         path = locate(model, FileSum(advance))

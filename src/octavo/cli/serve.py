@@ -121,7 +121,7 @@ def _after_loading(resident: Resident, server: uvicorn.Server) -> None:
 
 
 def _load(model: str, flags: LoadFlags, report: Report) -> Session:
-    from octavo.session import load, locate
+    from octavo.loading import load, locate
 
     files = screen.FileSum(lambda done, total: report("fetching", done, total))
     path = locate(model, files)

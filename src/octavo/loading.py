@@ -1,0 +1,139 @@
+"""From the name of a model to a `Session`: finds the file, has it planned, and loads it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from octavo.engine.loader import Progress
+from octavo.engine.speculative import DraftRule, Source
+from octavo.errors import SettingError
+from octavo.gguf.reader import open_gguf
+from octavo.ops.backend import Backend
+from octavo.plan.hardware import probe
+from octavo.plan.plan import Plan
+from octavo.plan.planner import Wishes, make_plan
+from octavo.session import Session
+from octavo.settings import Settings
+
+FileProgress = Callable[[str, int, int | None], None]
+CACHE_DIR_BYTES = 8 << 30
+
+_SOURCES: Mapping[str, frozenset[Source]] = {
+    "auto": frozenset({"mtp", "lookup"}),
+    "mtp": frozenset({"mtp"}),
+    "lookup": frozenset({"lookup"}),
+    "off": frozenset(),
+}
+
+
+def load(
+    model: str | Path,
+    *,
+    speculate: str = "auto",
+    backend: str = "cpu",
+    progress: Progress | None = None,
+    plan: Plan | None = None,
+    cache_dir: str | Path | None = None,
+    cache_dir_bytes: int = CACHE_DIR_BYTES,
+    **wishes: Any,
+) -> Session:
+    """Load a model. A name that is not a path is fetched if it is not here yet.
+
+    Args:
+        model: alias ("demo"), path of a GGUF file or of a folder with one, or repository name
+            ("hf:owner/repo:Q4_K_M").
+        speculate: how tokens are guessed ahead: "mtp" by the file's own head, "lookup" in the
+            text so far, "auto" whichever pays, or "off". The output is the same.
+        backend: "cpu", or "reference": plain NumPy, for comparisons, very slow.
+        progress: called with (bytes done, bytes in all) while weights are read.
+        plan: what `plan_for` made of the same arguments; None: one is made now.
+        cache_dir: folder where computed prompts are kept for the next start; None: nowhere.
+        cache_dir_bytes: most that the files in it take.
+        wishes: fields of `Wishes`: context, sequences, batch, cache_format, weights, threads ...
+            What is not given is chosen by the planner.
+
+    Raises:
+        NotFoundError, DownloadError: the model cannot be had.
+        FileFormatError, UnsupportedError: it is no model that this version can run.
+        SettingError, MemoryPlanError: a wish is wrong, or does not fit.
+    """
+    path = locate(model)
+    operations, rule = _backend(backend), _draft_rule(speculate)
+    asked = _wishes(wishes, speculate)
+    folder = Path(cache_dir).expanduser() if cache_dir is not None else None
+    keep = (folder, cache_dir_bytes) if folder is not None else None
+    with open_gguf(path) as file:
+        made = plan or make_plan(file, asked, probe(), _fast_formats(operations))
+        return Session(file, made, operations, rule, progress, keep)
+
+
+def plan_for(
+    model: str | Path,
+    *,
+    room_bytes: int | None = None,
+    speculate: str = "auto",
+    backend: str = "cpu",
+    **wishes: Any,
+) -> Plan:
+    """The plan that `load` would follow, for `room_bytes` of main memory; None: what is free now.
+
+    Raises: as `load`.
+    """
+    operations, asked = _backend(backend), _wishes(wishes, speculate)
+    fast, hardware = _fast_formats(operations), probe()
+    with open_gguf(locate(model)) as file:
+        if room_bytes is None:
+            return make_plan(file, asked, hardware, fast)
+        # The plan leaves some of what is available to the system: it comes on top of the room.
+        ample = replace(hardware, available_bytes=1 << 60)
+        reserve_bytes = make_plan(file, asked, ample, fast).reserve_bytes
+        limited = replace(hardware, available_bytes=room_bytes + reserve_bytes)
+        return make_plan(file, asked, limited, fast)
+
+
+def locate(model: str | Path, progress: FileProgress | None = None) -> Path:
+    """The file or folder that a name means, fetched if it is not here yet.
+
+    `progress` is called with (file, bytes done, bytes in all or None) while it is fetched.
+
+    Raises:
+        NotFoundError, DownloadError: it cannot be had.
+    """
+    path = Path(model).expanduser()
+    if path.exists():
+        return path
+    from octavo.hub.resolve import resolve  # takes long to import: only where a name is no path
+
+    return resolve(str(model), Settings.from_environment(), progress)
+
+
+def _wishes(given: Mapping[str, Any], speculate: str) -> Wishes:
+    unknown = given.keys() - Wishes.__dataclass_fields__.keys()
+    if unknown:
+        raise SettingError(
+            f"load() does not know {', '.join(sorted(unknown))}",
+            f"It knows {', '.join(Wishes.__dataclass_fields__)}.",
+        )
+    draft = {"draft_tokens": 0} if speculate == "off" else {}
+    return Wishes(**(draft | dict(given)))
+
+
+def _backend(name: str) -> Backend:
+    if name not in ("cpu", "reference"):
+        raise SettingError(f"There is no back end {name!r}", "Use cpu or reference.")
+    return importlib.import_module(f"octavo.ops.{name}")
+
+
+def _fast_formats(backend: Backend) -> Collection[str]:
+    find: Callable[[], Collection[str]] = getattr(backend, "fast_formats", tuple)
+    return find()
+
+
+def _draft_rule(speculate: str) -> DraftRule:
+    if speculate not in _SOURCES:
+        raise SettingError(f"speculate is {speculate!r}", f"Use one of: {', '.join(_SOURCES)}.")
+    return DraftRule(_SOURCES[speculate])
