@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import types
 import zlib
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from octavo.kv import disk
 from octavo.kv.cache import Cache, Timeline
 from octavo.kv.prefix import PrefixStore
 from octavo.kv.state import AttentionSpec, LayerSpec, RecurrentSpec
+from octavo.ops import reference
 
-BACKEND = types.ModuleType("backend")
 ATTENTION = AttentionSpec(1, 4, 4, 1.0)
 RECURRENT = RecurrentSpec(1, 2, 4, 4, conv_kernel=2, tiled=True)
 HYBRID = (ATTENTION, RECURRENT, ATTENTION)
@@ -25,7 +24,7 @@ HYBRID = (ATTENTION, RECURRENT, ATTENTION)
 def make_cache(
     specs: tuple[LayerSpec, ...] = HYBRID, format: str = "f16", n_pages: int = 4, n_slots: int = 3
 ) -> Cache:
-    return Cache(specs, n_pages=n_pages, n_slots=n_slots, format=format, backend=BACKEND)
+    return Cache(specs, n_pages=n_pages, n_slots=n_slots, format=format, backend=reference)
 
 
 def make_timeline(cache: Cache, n_tokens: int = 70) -> Timeline:

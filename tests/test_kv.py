@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,9 @@ from octavo.kv.cache import NULL_PAGE, Cache, Timeline, pages_of
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
 from octavo.kv.pool import Pool
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec, LayerSpec, RecurrentSpec
+from octavo.ops import reference
 
-BACKEND = types.ModuleType("backend")
+BACKEND = reference
 ATTENTION = AttentionSpec(n_kv_heads=2, key_dim=48, value_dim=40, scale=1.0)
 RECURRENT = RecurrentSpec(2, 4, 8, 16, conv_kernel=4, tiled=True)
 SHAPES = [(1, 1, 1), (2, 32, 32), (3, 33, 7), (1, 257, 64), (2, 48, 40)]  # heads, d, dv

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from octavo.gguf.header import TensorInfo
 from octavo.gguf.meta import Metadata, Typed
 from octavo.gguf.reader import open_gguf
 from octavo.kv.cache import Cache
+from octavo.ops import reference
 from octavo.plan import hardware, memory
 from octavo.plan.hardware import Hardware
 from octavo.plan.plan import Plan
@@ -305,7 +306,7 @@ def test_the_cache_takes_what_was_planned(
         n_pages=plan.n_pages,
         n_slots=plan.n_slots,
         format=plan.cache_format,
-        backend=ModuleType("backend"),
+        backend=reference,
         context=plan.context,
     )
     assert cache.n_bytes == plan.cache_bytes + plan.state_bytes

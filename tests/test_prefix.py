@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,9 @@ from octavo.errors import CacheFullError
 from octavo.kv.cache import Cache, Timeline
 from octavo.kv.prefix import PrefixStore
 from octavo.kv.state import AttentionSpec, LayerSpec, RecurrentSpec
+from octavo.ops import reference
 
-BACKEND = types.ModuleType("backend")
+BACKEND = reference
 ATTENTION = AttentionSpec(1, 4, 4, 1.0)
 RECURRENT = RecurrentSpec(1, 2, 4, 4, conv_kernel=2, tiled=True)
 PLENTY = 1 << 40

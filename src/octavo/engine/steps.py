@@ -55,6 +55,7 @@ class Steps:
     def __init__(self, model: Model, cache: Cache) -> None:
         self._model = model
         self._cache = cache
+        self._backend = cache.layers[0].backend
         self._n_pages = pages_of(cache.context)
         self._recorded: dict[tuple[object, ...], Recorded] = {}  # least recently used first
 
@@ -92,15 +93,17 @@ class Steps:
             len(pieces),
             self._n_pages,
             sum(p.n_outputs for p in pieces),
+            lambda n: self._backend.host((n,), np.int32),
         )
         _fill(batch, pieces)
-        hidden = hidden.copy()
-        step = partial(self._forward, part, batch, hidden)
+        own = self._backend.host(hidden.shape, np.float32)
+        np.copyto(own, hidden)
+        step = partial(self._forward, part, batch, own)
         if not record or batch.n_tokens > MAX_STEP_TOKENS:
             return step()
         self._make_room(batch.n_tokens)
-        captured = ops.capture(step, self._cache.layers[0].backend)
-        self._recorded[key] = Recorded(batch, hidden, captured)
+        captured = ops.capture(step, self._backend)
+        self._recorded[key] = Recorded(batch, own, captured)
         return captured.result
 
     def _make_room(self, n_tokens: int) -> None:
@@ -110,9 +113,14 @@ class Steps:
             held -= self._recorded.pop(next(iter(self._recorded))).batch.n_tokens
 
     def _forward(self, part: str, batch: Batch, hidden: Array) -> Output:
+        """The step where the back end computes; its results come back to main memory."""
+        backend, layers = self._backend, self._cache.layers
+        there = batch.in_buffer(backend.send(batch.buffer))
         if part == "draft":
-            return self._model.draft(batch, hidden, self._cache.layers)
-        return self._model.forward(batch, self._cache.layers, every_hidden=part == "trunk")
+            out = self._model.draft(there, backend.send(hidden), layers)
+        else:
+            out = self._model.forward(there, layers, every_hidden=part == "trunk")
+        return Output(backend.fetch(out.hidden), backend.fetch(out.logits))
 
 
 def _shape(part: str, pieces: Sequence[Piece]) -> tuple[object, ...]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo import arena
 from octavo.errors import CacheFullError, ContextFullError
 from octavo.kv import formats
 from octavo.kv.layers import AttentionLayer, CacheLayer, RecurrentLayer
@@ -298,14 +297,9 @@ def _layer(
     if isinstance(spec, RecurrentSpec):
         return RecurrentLayer(
             spec,
-            conv=_floats(n_slots, *spec.conv_shape),
-            state=_floats(n_slots, *spec.state_shape),
+            conv=backend.alloc((n_slots, *spec.conv_shape), np.float32),
+            state=backend.alloc((n_slots, *spec.state_shape), np.float32),
             backend=backend,
         )
-    shape = n_pages, formats.page_bytes(format, spec)
-    data = arena.allocate(shape[0] * shape[1]).reshape(shape)
+    data = backend.alloc((n_pages, formats.page_bytes(format, spec)), np.uint8)
     return AttentionLayer(spec, format, data, backend)
-
-
-def _floats(*shape: int) -> NDArray[np.float32]:
-    return arena.allocate(4 * int(np.prod(shape))).view(np.float32).reshape(shape)

@@ -1,4 +1,7 @@
-"""The storage of one layer's cache: bytes with a format, in the memory of one back end."""
+"""The storage of one layer's cache: bytes with a format, in the memory of one back end.
+
+The arrays are what `backend.alloc` gives: NumPy's, or tensors on a device.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ handed to a weight or a cache layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class Captured(Protocol[Held]):
 
 
 class Backend(Protocol):
-    """The functions of `ops.reference`, `ops.cpu` and those to come."""
+    """The functions of `ops.reference`, `ops.cpu` and `ops.gpu`."""
 
     def embed(self, table: Weight, ids: Ids, scale: float = 1.0, /) -> Array: ...
 
@@ -92,3 +92,32 @@ class Backend(Protocol):
     def softcap(self, x: Array, cap: float, /) -> Array: ...
 
     def capture(self, step: Callable[[], Result], /) -> Captured[Result]: ...
+
+    def alloc(self, shape: tuple[int, ...], dtype: type, /) -> NDArray[Any]:
+        """Zeros where the back end computes, for caches. `dtype` is NumPy's.
+
+        Raises:
+            MemoryPlanError, MemoryError: there is not so much memory.
+        """
+        ...
+
+    def host(self, shape: tuple[int, ...], dtype: type, /) -> NDArray[Any]:
+        """Zeros in main memory from which `send` is fast."""
+        ...
+
+    def send(self, array: NDArray[Any], /) -> NDArray[Any]:
+        """An array of main memory, where the back end computes; in a recorded step, its new
+        contents at each replay."""
+        ...
+
+    def fetch(self, array: NDArray[Any], /) -> NDArray[Any]:
+        """A result in main memory; in a recorded step, every replay overwrites it."""
+        ...
+
+    def place(self, weights: Sequence[Weight], progress: Callable[[int, int], None], /) -> None:
+        """Bring weights to where they are used; `progress` gets bytes done and bytes in all.
+
+        Raises:
+            MemoryPlanError: they do not fit.
+        """
+        ...

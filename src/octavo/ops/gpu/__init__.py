@@ -19,21 +19,23 @@ except ImportError as error:
 
 from octavo.ops.gpu.arrange import add, concat, softcap, take
 from octavo.ops.gpu.device import alloc
+from octavo.ops.gpu.graph import capture
 from octavo.ops.gpu.norm import norm
 from octavo.ops.gpu.rope import rope
 from octavo.ops.gpu.route import route
-from octavo.ops.gpu.transfer import download, host_ints, upload
+from octavo.ops.gpu.transfer import fetch, host, send
 
 __all__ = [
     "add",
     "alloc",
+    "capture",
     "concat",
-    "download",
-    "host_ints",
+    "fetch",
+    "host",
     "norm",
     "rope",
     "route",
+    "send",
     "softcap",
     "take",
-    "upload",
 ]

@@ -20,7 +20,7 @@ from octavo.errors import MemoryPlanError, SettingError
 
 Tensor = Any  # torch.Tensor; torch has no types that this package depends on
 
-_DTYPES: dict[type, Any] = {np.float32: torch.float32, np.uint8: torch.uint8, np.int32: torch.int32}
+DTYPES: dict[type, Any] = {np.float32: torch.float32, np.uint8: torch.uint8, np.int32: torch.int32}
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def alloc(shape: tuple[int, ...], dtype: type) -> Tensor:
         MemoryPlanError: the device has not enough free memory.
     """
     try:
-        return torch.zeros(shape, dtype=_DTYPES[dtype], device=find().torch_device)
+        return torch.zeros(shape, dtype=DTYPES[dtype], device=find().torch_device)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(int(np.prod(shape)) * np.dtype(dtype).itemsize) from error
 

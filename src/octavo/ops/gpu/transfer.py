@@ -1,36 +1,69 @@
-"""What crosses between the host and the device in a step: its batch up, its results down.
+"""What crosses between main memory and the device in a step: its arrays up, its results down.
 
-Both copies are asynchronous and may be part of a captured step: they go between the device and
-pinned host memory that stays where it is, so a replay takes up what has been written there since.
+The copies are asynchronous and may be part of a captured step: they go between the device and
+pinned main memory that stays where it is, so a replay takes up what has been written there since.
 """
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from octavo.kv.batch import Batch
-from octavo.ops.gpu.device import Tensor, find, is_capturing, pinned, synchronise
+from octavo.ops.gpu.device import DTYPES, Tensor, find, is_capturing, pinned, synchronise
+
+_here = threading.local()  # .landings: those of the capture that is going on in this thread
 
 
-def host_ints(n: int) -> NDArray[np.int32]:
-    """Memory (n,) for the arrays of a batch, zeros."""
-    found: NDArray[np.int32] = pinned(n, torch.int32).zero_().numpy()
-    return found
+class Landings:
+    """Where the results of one step land in main memory: noted in its first run, used by all."""
+
+    def __init__(self) -> None:
+        self._tensors: list[Tensor] = []
+        self._n_used = 0
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Results that are fetched inside land here, in the order of the first time."""
+        self._n_used = 0
+        _here.landings = self
+        try:
+            yield
+        finally:
+            _here.landings = None
+
+    def next(self, like: Tensor) -> Tensor:
+        if self._n_used == len(self._tensors):
+            self._tensors.append(_pinned_like(like))
+        self._n_used += 1
+        return self._tensors[self._n_used - 1]
 
 
-def upload(batch: Batch) -> Batch:
-    """The batch with arrays on the device: int32 tensors, views of one copy."""
-    host = torch.from_numpy(batch.buffer)
-    return batch.in_buffer(host.to(find().torch_device, non_blocking=True, copy=True))
+def host(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
+    tensor = pinned(int(np.prod(shape)), DTYPES[dtype]).zero_()
+    array: NDArray[Any] = tensor.numpy()
+    return array.reshape(shape)
 
 
-def download(tensor: Tensor) -> NDArray[np.float32]:
-    """A float32 result as a NumPy array; in a captured step it is written by each replay."""
-    host = pinned(tensor.numel(), tensor.dtype).view(tensor.shape)
-    host.copy_(tensor, non_blocking=True)
-    if not is_capturing():
-        synchronise()
-    found: NDArray[np.float32] = host.numpy()
-    return found
+def send(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(array).to(find().torch_device, non_blocking=True, copy=True)
+
+
+def fetch(tensor: Tensor) -> NDArray[Any]:
+    landings: Landings | None = getattr(_here, "landings", None)
+    landing = _pinned_like(tensor) if landings is None else landings.next(tensor)
+    if tensor.numel():
+        landing.copy_(tensor, non_blocking=True)
+        if not is_capturing():
+            synchronise()
+    array: NDArray[Any] = landing.numpy()
+    return array
+
+
+def _pinned_like(tensor: Tensor) -> Tensor:
+    return pinned(tensor.numel(), tensor.dtype).view(tensor.shape)
