@@ -21,6 +21,8 @@ from octavo.settings import Settings
 
 FileProgress = Callable[[str, int, int | None], None]
 CACHE_DIR_BYTES = 8 << 30
+# The card gets the weights from the mapped file, and large pieces of a prompt keep it busy.
+_CARD_WISHES: Mapping[str, Any] = {"weights": "map", "batch": 4096}
 
 _SOURCES: Mapping[str, frozenset[Source]] = {
     "auto": frozenset({"mtp", "lookup"}),
@@ -48,7 +50,8 @@ def load(
             ("hf:owner/repo:Q4_K_M").
         speculate: how tokens are guessed ahead: "mtp" by the file's own head, "lookup" in the
             text so far, "auto" whichever pays, or "off". The output is the same.
-        backend: "cpu", or "reference": plain NumPy, for comparisons, very slow.
+        backend: "cpu"; "gpu": everything on the graphics card, which needs `octavo[gpu]`; or
+            "reference": plain NumPy, for comparisons, very slow.
         progress: called with (bytes done, bytes in all) while weights are read.
         plan: what `plan_for` made of the same arguments; None: one is made now.
         cache_dir: folder where computed prompts are kept for the next start; None: nowhere.
@@ -63,7 +66,7 @@ def load(
     """
     path = locate(model)
     operations, rule = _backend(backend), _draft_rule(speculate)
-    asked = _wishes(wishes, speculate)
+    asked = _wishes({**_CARD_WISHES, **wishes} if backend == "gpu" else wishes, speculate)
     folder = Path(cache_dir).expanduser() if cache_dir is not None else None
     keep = (folder, cache_dir_bytes) if folder is not None else None
     with open_gguf(path) as file:
@@ -123,8 +126,8 @@ def _wishes(given: Mapping[str, Any], speculate: str) -> Wishes:
 
 
 def _backend(name: str) -> Backend:
-    if name not in ("cpu", "reference"):
-        raise SettingError(f"There is no back end {name!r}", "Use cpu or reference.")
+    if name not in ("cpu", "gpu", "reference"):
+        raise SettingError(f"There is no back end {name!r}", "Use cpu, gpu or reference.")
     return importlib.import_module(f"octavo.ops.{name}")
 
 

@@ -36,6 +36,8 @@ Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Alias, path or repository of the model.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+DEVICE_HELP = "Where to compute: cpu, or gpu (all of the model on the graphics card)."
+ALL_LAYERS = 99  # of llama.cpp's -ngl: this many and more, or less than none, mean every layer
 
 
 @dataclass
@@ -65,6 +67,11 @@ class LoadFlags:
         str | None,
         typer.Option("--weights", help="read: into own memory; map: leave them in the file."),
     ] = None
+    backend: Annotated[str | None, typer.Option("--device", help=DEVICE_HELP)] = None
+    n_gpu_layers: Annotated[
+        int | None,
+        typer.Option("-ngl", "--n-gpu-layers", help="0: --device cpu; 99 or -1: --device gpu."),
+    ] = None
     speculate: Annotated[
         str | None,
         typer.Option(
@@ -86,8 +93,25 @@ class LoadFlags:
 
     def wishes(self) -> dict[str, Any]:
         """The flags that were given, by the names that `octavo.load` knows."""
-        given = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: value for name, value in given if value is not None}
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        n_layers = given.pop("n_gpu_layers")
+        if n_layers is not None and given["backend"] is None:
+            given["backend"] = _device_of(n_layers)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _device_of(n_gpu_layers: int) -> str:
+    """What llama.cpp's number of layers on the card means here.
+
+    Raises:
+        SettingError: a part of the layers.
+    """
+    if 0 < n_gpu_layers < ALL_LAYERS:
+        raise SettingError(
+            f"-ngl {n_gpu_layers} would put a part of the layers on the graphics card",
+            "Octavo puts all of them there or none: use 99 or 0.",
+        )
+    return "cpu" if n_gpu_layers == 0 else "gpu"
 
 
 def _option(name: str, text: str, *more: str) -> Any:

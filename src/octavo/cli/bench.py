@@ -18,7 +18,7 @@ import numpy as np
 import typer
 
 from octavo.cli import _screen as screen
-from octavo.cli._options import Json, Model, whole_numbers
+from octavo.cli._options import DEVICE_HELP, Json, Model, whole_numbers
 from octavo.errors import SettingError
 from octavo.types import SamplingParams, Usage
 
@@ -66,6 +66,7 @@ def main(
     batch: Annotated[
         int | None, typer.Option("-b", "--batch-size", min=1, help="Most tokens of one step.")
     ] = None,
+    device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "cpu",
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", min=1, help="Runs.")] = 3,
     json_output: Json = False,
 ) -> None:
@@ -79,7 +80,7 @@ def main(
     ):
         wishes: dict[str, Any] = {"context": context, "sequences": 1, "speculate": "off"}
         wishes |= {"cache_format": format} | ({"threads": n_threads} if n_threads else {})
-        wishes |= {"batch": batch} if batch else {}
+        wishes |= {"backend": device} | ({"batch": batch} if batch else {})
         with screen.loaded(model, wishes) as session:
             for case in cases:
                 measured = _measure(session, case, repetitions)

@@ -68,7 +68,10 @@ def load_model(
         if plan.fits:
             threading.Thread(target=_fetch_ahead, args=(source.shards,), daemon=True).start()
         report(plan.file_bytes, plan.file_bytes)
-    return models.build(source.metadata, models.FileWeights(tensors, backend))
+    weights = models.FileWeights(tensors, backend)
+    model = models.build(source.metadata, weights)
+    backend.place(weights.made, report)
+    return model
 
 
 def fingerprint(file: GGUFFile) -> str:

@@ -53,6 +53,12 @@ class FileWeights:
         self._file = file
         self._made: dict[str, Weight] = {}
 
+    @property
+    def made(self) -> list[Weight]:
+        """Every weight that was asked for, in the order of the file."""
+        order = {name: i for i, name in enumerate(self._file.tensors)}
+        return sorted(self._made.values(), key=lambda w: order[w.name])
+
     def __call__(self, name: str, shape: tuple[int, ...]) -> Weight:
         found = self.optional(name, shape)
         if found is None:

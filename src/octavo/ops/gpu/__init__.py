@@ -24,6 +24,7 @@ from octavo.ops.gpu.norm import norm
 from octavo.ops.gpu.rope import rope
 from octavo.ops.gpu.route import route
 from octavo.ops.gpu.transfer import fetch, host, send
+from octavo.ops.gpu.weights import place
 
 __all__ = [
     "add",
@@ -33,6 +34,7 @@ __all__ = [
     "fetch",
     "host",
     "norm",
+    "place",
     "rope",
     "route",
     "send",
