@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,26 @@ Tensor = tuple[str, tuple[int, ...], str, Any]
 PIECE_BLOCKS = 1 << 16
 
 
+@cache
+def pool(kind: str, std: float) -> Any:
+    """Random blocks (PIECE_BLOCKS, bytes) of that format, made once."""
+    return quants.random_blocks(kind, PIECE_BLOCKS, np.random.default_rng(0), std)
+
+
 def random_bytes(kind: str, shape: tuple[int, ...], seed: int) -> Callable[[], Iterator[Any]]:
     """The bytes of a random weight, made when asked for: one piece, repeated in turn."""
 
     def pieces() -> Iterator[Any]:
-        form = by_name(kind)
-        left = int(np.prod(shape)) // form.block_elements
+        left = int(np.prod(shape)) // by_name(kind).block_elements
         rng = np.random.default_rng(seed)
-        std = 1.0 / np.sqrt(shape[-1])
-        pool = quants.random_blocks(kind, min(left, PIECE_BLOCKS), rng, std)
+        blocks = pool(kind, float(1.0 / np.sqrt(shape[-1])))
         while left > 0:
             # Another rotation each time: no two experts are the same.
-            piece = np.roll(pool, int(rng.integers(len(pool))), axis=0)[: min(left, len(pool))]
-            left -= len(piece)
-            yield np.ascontiguousarray(piece).reshape(-1)
+            first = int(rng.integers(len(blocks)))
+            for part in (blocks[first:], blocks[:first]):
+                piece = part[:left]
+                left -= len(piece)
+                yield piece.reshape(-1)
 
     return pieces
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Callable
@@ -14,15 +15,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from tiny_models import make_tiny
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
 
-# A busy machine is no failure.
-settings.register_profile("octavo", deadline=None)
-settings.load_profile("octavo")
+with contextlib.suppress(ImportError):  # missing where only the tests of the GPU run
+    from hypothesis import settings
+
+    # A busy machine is no failure.
+    settings.register_profile("octavo", deadline=None)
+    settings.load_profile("octavo")
 
 
 def pytest_report_header() -> str:
