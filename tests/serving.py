@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from octavo.engine.stats import Stats
 from octavo.errors import ContextFullError, OctavoError
 from octavo.plan.plan import Plan
 from octavo.server.app import make_app
+from octavo.server.fleet import Fleet
 from octavo.server.guard import Rules
 from octavo.server.resident import Resident, Served
 from octavo.text.template import Template
@@ -58,7 +59,8 @@ def make_plan(**values: Any) -> Plan:
         "slow_formats": (),
     }
     zero = {"int": 0, "str": ""}
-    empty = {field.name: zero.get(str(field.type), "") for field in fields(Plan)}
+    needed = [f for f in fields(Plan) if f.default is MISSING and f.default_factory is MISSING]
+    empty = {field.name: zero.get(str(field.type), "") for field in needed}
     return Plan(**(empty | plain | values))
 
 
@@ -188,7 +190,7 @@ class ScriptedSession:
 
 @contextlib.contextmanager
 def serving(
-    load: Served | Callable[..., Served],
+    load: Served | Callable[..., Served] | Fleet,
     rules: Rules | None = None,
     *,
     waits: bool = True,
@@ -198,15 +200,18 @@ def serving(
 
     `waits`: until the model is there. `options` are those of `Resident`.
     """
-    loader = load if callable(load) else lambda report: load
-    resident = Resident(loader, "scripted", **options)
+    if isinstance(load, Fleet):
+        fleet = load
+    else:
+        loader = load if callable(load) else lambda report: load
+        fleet = Fleet([Resident(lambda report, plan: loader(report), "scripted", **options)])
     loaded = threading.Event()
-    resident.on_end_of_loading = loaded.set
+    fleet.first.on_end_of_loading = loaded.set
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     config = uvicorn.Config(
-        make_app(resident, rules), log_config=None, ws="none", timeout_graceful_shutdown=1
+        make_app(fleet, rules), log_config=None, ws="none", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

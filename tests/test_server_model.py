@@ -100,6 +100,7 @@ def test_engine_is_idle_when_the_client_has_left(address: str) -> None:
     with httpx.stream("POST", f"{address}/v1/chat/completions", json=body) as answer:
         next(answer.iter_raw())
     end = time.monotonic() + 20
-    while "octavo_requests_running 0" not in httpx.get(f"{address}/metrics").text:
+    idle = 'octavo_requests_running{model="scripted"} 0'
+    while idle not in httpx.get(f"{address}/metrics").text:
         assert time.monotonic() < end
         time.sleep(0.01)

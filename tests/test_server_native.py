@@ -133,8 +133,8 @@ def test_metrics_are_prometheus(address: str, session: ScriptedSession) -> None:
             assert series not in values
             assert series.partition("{")[0] in kinds
             values[series] = float(value)
-    assert values["octavo_generated_tokens_total"] == 7
-    assert values["llamacpp:tokens_predicted_total"] == 7
-    assert values['octavo_answers_total{reason="stop"}'] == 3
+    assert values['octavo_generated_tokens_total{model="scripted"}'] == 7
+    assert values['llamacpp:tokens_predicted_total{model="scripted"}'] == 7
+    assert values['octavo_answers_total{model="scripted",reason="stop"}'] == 3
     assert values['octavo_requests_total{path="other",status="404"}'] == 2
     assert values['octavo_requests_total{path="/v1/models/{name:path}",status="404"}'] == 2

@@ -11,18 +11,20 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli import _screen as screen
-from octavo.cli._options import LoadFlags, Model
+from octavo.cli._options import LoadFlags, Model, byte_size
 from octavo.errors import NotFoundError, SettingError
 from octavo.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
 
+    from octavo.plan.plan import Plan
+    from octavo.server.fleet import Fleet
     from octavo.server.guard import Rules
     from octavo.server.resident import Report, Resident
     from octavo.session import Session
@@ -57,6 +59,25 @@ class ServeFlags:
         list[str] | None,
         typer.Option("--allow-origin", help="Web page that may read answers; repeatable."),
     ] = None
+    more_models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME=PATH", help="Another model, loaded on demand; repeatable."
+        ),
+    ] = None
+    models_dir: Annotated[
+        Path | None,
+        typer.Option("--models-dir", help="Folder whose GGUF files are loaded on demand."),
+    ] = None
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            "--max-memory",
+            parser=byte_size,
+            metavar="SIZE",
+            help="Most memory of all models together: 24GB.  [default: what is free]",
+        ),
+    ] = None
     max_queue: Annotated[
         int, typer.Option("--max-queue", min=0, help="Requests that may wait; more get 429.")
     ] = 64
@@ -72,24 +93,18 @@ def main(model: Model, serve: ServeFlags, load: LoadFlags) -> None:
     """The command."""
     import uvicorn
 
-    from octavo.hub.local import find_kept
     from octavo.server.app import make_app
     from octavo.server.guard import check_address
-    from octavo.server.resident import Resident
 
     settings = Settings.from_environment()
     rules = _rules(serve, settings)
     check_address(serve.host, rules.keys)
-    find_kept(model, settings)  # what nothing is called is told before anyone can call
+    fleet = _fleet(model, serve, load, settings)
     listener = _listen(serve.host, serve.port)
-    name = serve.alias or _name(model)
-    resident = Resident(
-        lambda report: _load(model, load, report), name, max_waiting=serve.max_queue
-    )
     logging.basicConfig(format="%(message)s")
     logging.getLogger("octavo").setLevel(logging.INFO)
     config = uvicorn.Config(
-        make_app(resident, rules),
+        make_app(fleet, rules),
         log_config=None,
         log_level=logging.WARNING,
         access_log=False,
@@ -100,32 +115,108 @@ def main(model: Model, serve: ServeFlags, load: LoadFlags) -> None:
         timeout_graceful_shutdown=serve.stop_seconds,
     )
     server = uvicorn.Server(config)
-    resident.on_end_of_loading = lambda: _after_loading(resident, server)
+    first = fleet.first
+    first.on_end_of_loading = lambda: _after_loading(first, server)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     screen.note(f"listening on http://{shown}:{port}, loading {model}")
     server.run([listener])
-    if resident.error is not None:
-        raise resident.error
+    if not first.was_ready and first.error is not None:
+        raise first.error
 
 
-def _after_loading(resident: Resident, server: uvicorn.Server) -> None:
-    """Say that it can begin; without a model there is nothing to go on for."""
-    if resident.state == "failed":
+def _after_loading(first: Resident, server: uvicorn.Server) -> None:
+    """Say that it can begin; without the first model there is nothing to go on for."""
+    if first.state == "failed" and not first.was_ready:
         server.should_exit = True
-    elif resident.state == "ready":
-        plan = resident.session.plan
-        screen.note(
-            f"ready: {resident.name}, {plan.sequences} x {plan.context:,} tokens of context"
-        )
+    elif first.state == "ready":
+        plan = first.session.plan
+        screen.note(f"ready: {first.name}, {plan.sequences} x {plan.context:,} tokens of context")
 
 
-def _load(model: str, flags: LoadFlags, report: Report) -> Session:
-    from octavo.loading import load, locate
+def _fleet(model: str, serve: ServeFlags, load: LoadFlags, settings: Settings) -> Fleet:
+    """The models of the command line. What nothing is called is told before anyone can call."""
+    from octavo.hub.local import find_kept
+    from octavo.server.fleet import Fleet
+    from octavo.server.resident import Resident
 
-    files = screen.FileSum(lambda done, total: report("fetching", done, total))
-    path = locate(model, files)
-    return load(path, progress=lambda done, total: report("loading", done, total), **flags.wishes())
+    named = {serve.alias or _name(model): model}
+    for text in serve.more_models or ():
+        name, equals, place = text.partition("=")
+        if not equals or not name or not place:
+            raise SettingError(f"--model is {text!r}", "Write it as NAME=PATH.")
+        if name in named:
+            raise SettingError(f"two models are called {name!r}", "Give each its own name.")
+        named[name] = place
+    for path in _models_in(serve.models_dir):
+        named.setdefault(path.stem, str(path))
+    for place in named.values():
+        find_kept(place, settings)
+    sources = {name: _Source(place, load, place == model) for name, place in named.items()}
+    return Fleet(
+        [
+            Resident(source.load, name, measure=source.measure, max_waiting=serve.max_queue)
+            for name, source in sources.items()
+        ],
+        serve.max_memory,
+    )
+
+
+def _models_in(folder: Path | None) -> list[Path]:
+    """The models of a folder: of a set of shards the first."""
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder} is no folder", "Give --models-dir a folder of GGUF files.")
+    from octavo.gguf.shards import shard_place
+
+    found = []
+    for path in sorted(folder.glob("*.gguf")):
+        place = shard_place(path)
+        if place is None or place[1] == 1:
+            found.append(path)
+    return found
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a model comes from. All but the first get a context of at most what they know."""
+
+    model: str
+    flags: LoadFlags
+    is_first: bool
+
+    def measure(self, report: Report, room_bytes: int | None) -> Plan:
+        """The plan for so much memory; a model that is not here yet is fetched."""
+        from octavo.loading import locate, plan_for
+
+        files = screen.FileSum(lambda done, total: report("fetching", done, total))
+        path = locate(self.model, files)
+        own = self._wishes()
+        for name in ("cache_dir", "cache_dir_bytes"):
+            own.pop(name, None)
+        return plan_for(path, room_bytes=room_bytes, **own)
+
+    def load(self, report: Report, plan: Plan | None) -> Session:
+        """The model, by this plan."""
+        from octavo.loading import load
+
+        def advance(done: int, total: int) -> None:
+            report("loading", done, total)
+
+        return load(self.model, progress=advance, plan=plan, **self._wishes())
+
+    def _wishes(self) -> dict[str, Any]:
+        wishes = self.flags.wishes()
+        if not self.is_first and "context" in wishes:
+            from octavo.gguf.reader import open_gguf
+            from octavo.loading import locate
+            from octavo.models import read_config
+
+            with open_gguf(locate(self.model)) as file:
+                known = read_config(file.metadata).context_length
+            wishes["context"] = min(wishes["context"], known)
+        return wishes
 
 
 def _rules(serve: ServeFlags, settings: Settings) -> Rules:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from weakref import WeakValueDictionary
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
@@ -14,37 +14,39 @@ from starlette.exceptions import HTTPException
 
 from octavo import registry
 from octavo.errors import OctavoError
+from octavo.server.asking import choose_model
 from octavo.server.faults import Fault, RefusedError, fault_of
 from octavo.server.feed import ClientGoneError
+from octavo.server.fleet import Fleet
 from octavo.server.guard import Guard, Rules
 from octavo.server.record import Record
-from octavo.server.resident import Resident
 from octavo.server.wire.responses_store import ResponseStore
 
 GONE_STATUS = 499  # nobody reads it; the log and the counts do
 
 
-def make_app(resident: Resident, rules: Rules | None = None) -> FastAPI:
-    """The application that serves `resident`. The model begins to load when the app starts."""
+def make_app(fleet: Fleet, rules: Rules | None = None) -> FastAPI:
+    """The application that serves these models. The first begins to load when the app starts."""
     rules = rules or Rules()
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        resident.start()
+        fleet.start()
         yield
-        resident.close()
+        fleet.close()
 
     app = FastAPI(title="Octavo", lifespan=life)
-    app.state.resident = resident
+    app.state.fleet = fleet
     app.state.responses = ResponseStore()
     app.state.running = WeakValueDictionary()  # request id -> its feed, while it is answered
     for name in registry.names("server.routes"):
-        app.include_router(registry.find("server.routes", name, "API family").router)
+        router = registry.find("server.routes", name, "API family").router
+        app.include_router(router, dependencies=[Depends(choose_model)])
     for kind in (OctavoError, RefusedError, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(ClientGoneError, _answer_nobody)
-    app.add_middleware(Guard, rules=rules, tally=resident.tally)
+    app.add_middleware(Guard, rules=rules, tally=fleet.tally)
     if rules.origins:
         app.add_middleware(
             CORSMiddleware,

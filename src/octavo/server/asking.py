@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -12,16 +12,54 @@ from octavo.chat import Reply
 from octavo.engine.grammar import compile_grammar
 from octavo.errors import UnsupportedError
 from octavo.server.feed import Feed, begin
+from octavo.server.fleet import Fleet
 from octavo.server.record import Record
 from octavo.server.resident import Resident, Served
 from octavo.text.template import Prompt
 from octavo.types import ChatRequest, SamplingParams
 
+_ABOUT_MODELS = ("/v1/models", "/models")  # routes that load and unload
+
+
+def fleet_of(request: Request) -> Fleet:
+    """All models of the application."""
+    fleet: Fleet = request.app.state.fleet
+    return fleet
+
 
 def resident_of(request: Request) -> Resident:
-    """The model that the application serves."""
-    resident: Resident = request.app.state.resident
-    return resident
+    """The model that the request is for."""
+    resident: Resident | None = getattr(request.state, "resident", None)
+    return resident or fleet_of(request).first
+
+
+async def choose_model(request: Request) -> AsyncIterator[None]:
+    """Find the model that a request names, in its body or its query, before its route runs.
+
+    What needs the model has it loaded, and waits; it stays as long as the request.
+
+    Raises:
+        RefusedError: no model is called so.
+    """
+    fleet = fleet_of(request)
+    is_post = request.method == "POST"
+    resident = fleet.find(await _named(request) if is_post else request.query_params.get("model"))
+    request.state.resident = resident
+    if not is_post or request.url.path.startswith(_ABOUT_MODELS):
+        yield
+        return
+    with resident.held():
+        await fleet.awaken(resident)
+        yield
+
+
+async def _named(request: Request) -> str | None:
+    try:
+        body = await request.json()  # the route reads the same, it is parsed once
+    except ValueError:
+        return None
+    name = body.get("model") if isinstance(body, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def running_of(request: Request) -> WeakValueDictionary[str, Feed]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
-from octavo.server.asking import resident_of
+from octavo.server.asking import fleet_of
+from octavo.server.faults import RefusedError
+from octavo.server.routes.models import status
 
 router = APIRouter(tags=["Operation"])
 
@@ -13,10 +15,24 @@ router = APIRouter(tags=["Operation"])
 @router.get("/health")
 @router.get("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
-    """200 when the model is ready; 503 and how far it is while it is being loaded."""
-    session = resident_of(request).session
-    stats = session.engine.stats.snapshot()
-    n_idle = max(0, session.plan.sequences - int(stats["running"]))
+    """200 when there is a model to answer, or one that is loaded when it is asked for.
+
+    503 and how far it is while the first is being loaded. `models` says how each of them stands.
+    """
+    fleet = fleet_of(request)
+    ready = [resident for resident in fleet if resident.state == "ready"]
+    if not ready and fleet.first.state != "unloaded":
+        raise RefusedError(fleet.first.unavailable())
+    n_running = n_slots = 0
+    for resident in ready:
+        session = resident.session
+        n_running += int(session.engine.stats.snapshot()["running"])
+        n_slots += session.plan.sequences
     return JSONResponse(
-        {"status": "ok", "slots_idle": n_idle, "slots_processing": stats["running"]}
+        {
+            "status": "ok",
+            "slots_idle": max(0, n_slots - n_running),
+            "slots_processing": n_running,
+            "models": {resident.name: status(resident) for resident in fleet},
+        }
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import psutil
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse
 
-from octavo.server.asking import resident_of
-from octavo.server.resident import Resident
+from octavo.server.asking import fleet_of
+from octavo.server.fleet import Fleet
+from octavo.server.resident import STATES, Resident
 
 router = APIRouter(tags=["Operation"])
 
@@ -54,45 +56,74 @@ _LLAMA = (
 
 @router.get("/metrics")
 async def metrics(request: Request) -> PlainTextResponse:
-    """All figures. While the model is being loaded, those of the server alone."""
-    text = "\n".join(_lines(resident_of(request))) + "\n"
+    """All figures of the server and of each loaded model."""
+    text = "\n".join(_lines(fleet_of(request))) + "\n"
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
-def _lines(resident: Resident) -> Iterator[str]:
-    tally = resident.tally
+def _lines(fleet: Fleet) -> Iterator[str]:
+    tally = fleet.tally
     requests = {
         f'path="{path}",status="{status}"': n for (path, status), n in tally.requests.items()
     }
     yield from _metric("octavo_requests_total", "counter", "Requests by path and status", requests)
     plain = (
-        ("model_ready", "gauge", "1 when the model is loaded", resident.state == "ready"),
-        ("requests_admitted", "gauge", "Answers that run or wait", resident.n_running),
+        ("model_ready", "gauge", "1 when the first model is loaded", fleet.first.state == "ready"),
+        ("requests_admitted", "gauge", "Answers that run or wait", sum(r.n_running for r in fleet)),
         ("requests_refused_total", "counter", "Refused: queue full", tally.refused_busy),
         ("reasoning_only_total", "counter", "Answers that are only thinking", tally.reasoning_only),
+        ("models_evicted_total", "counter", "Models given up for others", fleet.n_evicted),
+        ("models_bytes", "gauge", "Memory of all loaded models, as planned", fleet.held_bytes),
+        ("models_bytes_limit", "gauge", "Most that they may take; 0: unknown", fleet.max_bytes),
+        ("process_resident_bytes", "gauge", "Memory of this process now", _process_bytes()),
     )
     for name, kind, meaning, value in plain:
-        yield from _metric(f"octavo_{name}", kind, meaning, {"": int(value)})
-    if resident.state == "ready":
-        yield from _engine_lines(resident)
+        yield from _metric(f"octavo_{name}", kind, meaning, {"": int(value or 0)})
+    states = {
+        _labels(model=r.name, state=state): int(r.state == state) for r in fleet for state in STATES
+    }
+    yield from _metric("octavo_model_state", "gauge", "1 for the state of a model", states)
+    yield from _model_lines([resident for resident in fleet if resident.state == "ready"])
 
 
-def _engine_lines(resident: Resident) -> Iterator[str]:
-    session = resident.session
-    figures = session.engine.stats.snapshot()
+def _model_lines(loaded: Sequence[Resident]) -> Iterator[str]:
+    """Figures of engines, one line a model."""
+    sessions = {_labels(model=resident.name): resident.session for resident in loaded}
+    figures = {labels: session.engine.stats.snapshot() for labels, session in sessions.items()}
     for prefix, table in (("octavo_", _ENGINE), ("llamacpp:", _LLAMA)):
         for name, kind, key, meaning in table:
-            yield from _metric(prefix + name, kind, meaning, {"": figures[key]})
-    ended = {f'reason="{reason}"': n for reason, n in figures["requests"].items()}
+            values = {labels: found[key] for labels, found in figures.items()}
+            yield from _metric(prefix + name, kind, meaning, values)
+    ended = {
+        f'{labels},reason="{reason}"': n
+        for labels, found in figures.items()
+        for reason, n in found["requests"].items()
+    }
     yield from _metric("octavo_answers_total", "counter", "Ended, by finish reason", ended)
-    plan = session.plan
     sizes = {
-        'part="weights"': plan.file_bytes,
-        'part="cache"': plan.cache_bytes,
-        'part="states"': plan.state_bytes,
-        'part="scratch"': plan.scratch_bytes,
+        f'{labels},part="{part}"': n_bytes
+        for labels, session in sessions.items()
+        for part, n_bytes in (
+            ("weights", session.plan.file_bytes),
+            ("cache", session.plan.cache_bytes),
+            ("states", session.plan.state_bytes),
+            ("scratch", session.plan.scratch_bytes),
+        )
     }
     yield from _metric("octavo_planned_bytes", "gauge", "Memory by part", sizes)
+
+
+def _labels(**values: str) -> str:
+    """Labels in Prometheus' form; names of models may hold anything."""
+    escaped = {
+        key: value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        for key, value in values.items()
+    }
+    return ",".join(f'{key}="{value}"' for key, value in escaped.items())
+
+
+def _process_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
 def _metric(name: str, kind: str, meaning: str, values: Mapping[str, Any]) -> Iterator[str]:

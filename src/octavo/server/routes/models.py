@@ -3,36 +3,84 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
+import anyio.to_thread
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
-from octavo.server.asking import resident_of
+from octavo.server.asking import fleet_of, resident_of
 from octavo.server.faults import Fault, RefusedError
 from octavo.server.resident import Resident
 
 router = APIRouter(tags=["Models"])
 
 
+class ModelBody(BaseModel):
+    """Which model, and how: `wait` until it is loaded; `force` also ends what it computes."""
+
+    model: str
+    wait: bool = False
+    force: bool = False
+
+
 @router.get("/v1/models")
 @router.get("/models", include_in_schema=False)
 async def models(request: Request) -> JSONResponse:
-    """The model that is served, also while it is being loaded."""
-    entry = _entry(resident_of(request))
-    pages = {"has_more": False, "first_id": entry["id"], "last_id": entry["id"]}
-    return JSONResponse({"object": "list", "data": [entry], **pages})
+    """The models that this server knows, loaded or not."""
+    entries = [_entry(resident) for resident in fleet_of(request)]
+    pages = {"has_more": False, "first_id": entries[0]["id"], "last_id": entries[-1]["id"]}
+    return JSONResponse({"object": "list", "data": entries, **pages})
 
 
 @router.get("/v1/models/{name:path}")
 async def model(name: str, request: Request) -> JSONResponse:
     """One model by its name."""
-    resident = resident_of(request)
-    if name != resident.name:
+    fleet = fleet_of(request)
+    resident = fleet.find(name)
+    if name != resident.name:  # the only one answers questions to every name, but is called one
         raise RefusedError(
             Fault(404, f"the model {name!r} is not here; there is {resident.name!r}", "model")
         )
     return JSONResponse(_entry(resident))
+
+
+@router.post("/v1/models/load")
+@router.post("/models/load", include_in_schema=False)
+async def load(body: ModelBody, request: Request) -> JSONResponse:
+    """Begin to load a model; with `wait`, the answer comes when it is there.
+
+    Idle models that were not used for longest give it their memory.
+    """
+    fleet, resident = fleet_of(request), resident_of(request)
+    fleet.load(resident)
+    if body.wait:
+        await fleet.awaken(resident)
+        _ = resident.session  # or why there is none
+    return JSONResponse({"success": True, "status": status(resident)})
+
+
+@router.post("/v1/models/unload")
+@router.post("/models/unload", include_in_schema=False)
+async def unload(body: ModelBody, request: Request) -> JSONResponse:
+    """Give a model up. One that answers requests only with `force`."""
+    fleet, resident = fleet_of(request), resident_of(request)
+    await anyio.to_thread.run_sync(partial(fleet.unload, resident, even_busy=body.force))
+    return JSONResponse({"success": True, "status": status(resident)})
+
+
+def status(resident: Resident) -> dict[str, Any]:
+    """Where a model stands: llama.cpp's words, and how far its loading is."""
+    value = {"ready": "loaded", "failed": "unloaded"}.get(resident.state, resident.state)
+    found: dict[str, Any] = {"value": value}
+    if resident.state == "failed":
+        found |= {"failed": True, "error": str(resident.error)}
+    if resident.state == "loading":
+        stage, done, total = resident.progress
+        found |= {"stage": stage, "done_bytes": done, "total_bytes": total}
+    return found
 
 
 def _entry(resident: Resident) -> dict[str, Any]:
@@ -45,7 +93,7 @@ def _entry(resident: Resident) -> dict[str, Any]:
         "owned_by": "octavo",
         "display_name": resident.name,
         "lifecycle": "active",
-        "status": {"value": {"ready": "loaded"}.get(resident.state, resident.state)},
+        "status": status(resident),
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
     }
     if resident.state == "ready":
@@ -56,5 +104,6 @@ def _entry(resident: Resident) -> dict[str, Any]:
             "n_vocab": resident.session.tokenizer.vocab_size,
             "size": plan.file_bytes,
             "architecture": plan.architecture,
+            "memory_bytes": resident.n_bytes,
         }
     return entry
