@@ -21,6 +21,7 @@ from octavo.gguf.meta import Typed
 from octavo.gguf.reader import open_gguf
 from octavo.gguf.shards import shard_name
 from octavo.gguf.writer import write_gguf
+from octavo.plan.planner import DEFAULT_CONTEXT_TOKENS
 
 N_TOKENS = 248_320
 N_MERGES = 247_587
@@ -70,14 +71,14 @@ def test_text_and_json_say_the_same(tiny_file: Any) -> None:
 
 def test_the_cache_grows_with_the_context_up_to_the_default(tmp_path: Path) -> None:
     sizes = {}
-    for n_context in (64, 8192, 1 << 20):
+    for n_context in (64, 32_768, 1 << 20):
         path = tmp_path / f"{n_context}.gguf"
         write_gguf(path, llama(n_context), [("w", (8,), "f32", bytes(32))])
         memory = inspected(path)["memory"]
-        assert memory["cache_tokens"] == min(n_context, 8192)
+        assert memory["cache_tokens"] == min(n_context, DEFAULT_CONTEXT_TOKENS)
         sizes[n_context] = memory["cache_bytes"]
     # 2 layers, 2 key and 2 value heads of 16, 2 bytes each
-    assert sizes[8192] == 8192 * 2 * (2 + 2) * 16 * 2 == sizes[1 << 20] == 128 * sizes[64]
+    assert sizes[32_768] == 32_768 * 2 * (2 + 2) * 16 * 2 == sizes[1 << 20] == 512 * sizes[64]
 
 
 def llama(n_context: int) -> dict[str, Any]:

@@ -11,112 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from octavo import models
 from octavo.errors import MemoryPlanError, SettingError, UnsupportedError
-from octavo.gguf.ggml_types import by_name
-from octavo.gguf.header import TensorInfo
-from octavo.gguf.meta import Metadata, Typed
 from octavo.gguf.reader import open_gguf
 from octavo.kv.cache import Cache
 from octavo.ops import reference
-from octavo.plan import hardware, memory
+from octavo.plan import hardware, memory, planner
 from octavo.plan.hardware import Hardware
 from octavo.plan.plan import Plan
 from octavo.plan.planner import Wishes, make_plan
+from plan_headers import machine, qwen36_35b, smollm2
 
-GB = 10**9
 ARCHITECTURES = ["llama", "gemma3", "qwen3moe", "qwen3next", "qwen35moe"]
-
-
-class Header:
-    """A model as the planner sees it: no weights."""
-
-    def __init__(
-        self, name: str, keys: dict[str, object], tensors: dict[str, tuple[str, tuple[int, ...]]]
-    ) -> None:
-        self.path = Path(name)
-        architecture = str(keys.pop("architecture"))
-        kinds = {int: "u32", float: "f32"}
-        entries = {f"{architecture}.{key}": Typed(kinds[type(v)], v) for key, v in keys.items()}
-        self.metadata = Metadata({"general.architecture": Typed("str", architecture)} | entries)
-        self.tensors = {
-            name: TensorInfo(name, shape, t.id, t.name, t.n_bytes(int(np.prod(shape))), 0, 0)
-            for name, (kind, shape) in tensors.items()
-            for t in [by_name(kind)]
-        }
-
-
-def qwen36_35b() -> Header:
-    """Shapes and types of Qwen3.6-35B-A3B, UD-Q4_K_XL, rounded to what matters for bytes."""
-    keys: dict[str, object] = {
-        "architecture": "qwen35moe",
-        "block_count": 40,
-        "context_length": 262_144,
-        "embedding_length": 2048,
-        "vocab_size": 248_320,
-        "attention.head_count": 16,
-        "attention.head_count_kv": 2,
-        "attention.key_length": 256,
-        "attention.value_length": 256,
-        "attention.layer_norm_rms_epsilon": 1e-6,
-        "rope.dimension_count": 64,
-        "rope.freq_base": 1e7,
-        "expert_count": 256,
-        "expert_used_count": 8,
-        "expert_feed_forward_length": 512,
-        "expert_shared_feed_forward_length": 512,
-        "ssm.conv_kernel": 4,
-        "ssm.state_size": 128,
-        "ssm.group_count": 16,
-        "ssm.time_step_rank": 32,
-        "ssm.inner_size": 4096,
-        "full_attention_interval": 4,
-    }
-    tensors = {
-        "token_embd.weight": ("q8_0", (248_320, 2048)),
-        "output.weight": ("q8_0", (248_320, 2048)),
-        "output_norm.weight": ("f32", (2048,)),
-    }
-    for i in range(40):
-        at = f"blk.{i}."
-        tensors[at + "ffn_gate_exps.weight"] = "q4_k", (256, 512, 2048)
-        tensors[at + "ffn_up_exps.weight"] = "q4_k", (256, 512, 2048)
-        tensors[at + "ffn_down_exps.weight"] = "q5_k", (256, 2048, 512)
-        tensors[at + "ffn_gate_inp.weight"] = "f32", (256, 2048)
-        if i % 4 == 3:
-            tensors[at + "attn_q.weight"] = "q8_0", (8192, 2048)
-        else:
-            tensors[at + "attn_qkv.weight"] = "q8_0", (8192, 2048)
-            tensors[at + "attn_gate.weight"] = "q8_0", (4096, 2048)
-    return Header("Qwen3.6-35B-A3B-UD-Q4_K_XL.gguf", keys, tensors)
-
-
-def smollm2() -> Header:
-    keys: dict[str, object] = {
-        "architecture": "llama",
-        "block_count": 30,
-        "context_length": 8192,
-        "embedding_length": 576,
-        "feed_forward_length": 1536,
-        "vocab_size": 49_152,
-        "attention.head_count": 9,
-        "attention.head_count_kv": 3,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "rope.dimension_count": 64,
-        "rope.freq_base": 1e5,
-    }
-    tensors = {"token_embd.weight": ("q8_0", (49_152, 576))}
-    for i in range(30):
-        for name, shape in (("attn_q", (576, 576)), ("ffn_down", (576, 1536))):
-            tensors[f"blk.{i}.{name}.weight"] = "q4_1", shape
-    return Header("SmolLM2-135M-Instruct-Q4_1.gguf", keys, tensors)
-
-
-def machine(available_gb: float, total_gb: float = 32, huge_pages: bool = True) -> Hardware:
-    return Hardware(int(total_gb * GB), int(available_gb * GB), 8, "avx2", huge_pages)
 
 
 def brief(plan: Plan) -> tuple[str, int, int, bool]:
@@ -259,10 +167,10 @@ def test_slow_formats_are_named() -> None:
     assert make_plan(qwen36_35b(), Wishes(), machine(60, 64)).slow_formats == ()
 
 
-def test_the_table() -> None:
+def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """What people see; change it on purpose."""
-    file = qwen36_35b()
-    assert make_plan(file, Wishes(), machine(26)).table() == TABLE_35B
+    monkeypatch.setattr(planner, "cache_formats", lambda: ("f16", "q8_0"))
+    assert make_plan(qwen36_35b(), Wishes(), machine(26)).table() == TABLE_35B
 
 
 TABLE_35B = """\
@@ -277,6 +185,7 @@ states              856.2 MB  13 recurrent states, 8 for snapshots
 scratch             140.0 MB  steps of up to 512 tokens
 total                23.3 GB  fits: 23.4 GB of 26.0 GB available, 2.6 GB left to the system
 context: 32,768 tokens (the default; the model knows 262,144)
+biggest context that fits: 40,768 in f16, 76,864 in q8_0
 a token reads 2.2 GB of weights, and what the cache holds
 threads: 8, instructions: avx2"""
 

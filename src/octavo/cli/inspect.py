@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from octavo.gguf.meta import Metadata
     from octavo.gguf.reader import GGUFFile
 
-DEFAULT_CONTEXT_TOKENS = 8192
-CACHE_FORMAT = "f16"
-
 _SPECIAL = ("bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask")
 
 
@@ -177,11 +174,13 @@ def _fit(file: GGUFFile, tensor_bytes: int) -> dict[str, Any]:
     from octavo.errors import OctavoError
     from octavo.kv import formats
     from octavo.kv.state import PAGE_TOKENS, AttentionSpec
+    from octavo.plan.planner import DEFAULT_CACHE_FORMAT, DEFAULT_CONTEXT_TOKENS
 
     memory: dict[str, Any] = {
         "weights_bytes": tensor_bytes,
         "cache_bytes": None,
         "cache_tokens": None,
+        "cache_format": DEFAULT_CACHE_FORMAT,
         "available_bytes": psutil.virtual_memory().available,
         "machine_bytes": psutil.virtual_memory().total,
     }
@@ -193,7 +192,7 @@ def _fit(file: GGUFFile, tensor_bytes: int) -> dict[str, Any]:
     n_pages = -(-n_tokens // PAGE_TOKENS)
     memory["cache_tokens"] = n_tokens
     memory["cache_bytes"] = sum(
-        n_pages * formats.page_bytes(CACHE_FORMAT, spec)
+        n_pages * formats.page_bytes(DEFAULT_CACHE_FORMAT, spec)
         if isinstance(spec, AttentionSpec)
         else spec.n_bytes
         for spec in config.layers
@@ -281,7 +280,8 @@ def _memory_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     if not found["runs_here"]:
         return [("memory", f"{weights}; {here}"), ("runs", f"no: {found['reason']}")]
     total = memory["weights_bytes"] + memory["cache_bytes"]
-    cache = f"{_size(memory['cache_bytes'])} {CACHE_FORMAT} cache of {memory['cache_tokens']:,}"
+    cache = f"{_size(memory['cache_bytes'])} {memory['cache_format']} cache of "
+    cache += f"{memory['cache_tokens']:,}"
     fits = "fits" if total <= memory["available_bytes"] else "does not fit now"
     return [("memory", f"{_size(total)} = {weights} + {cache} tokens; {fits}: {here}")]
 

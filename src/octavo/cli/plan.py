@@ -1,9 +1,15 @@
 """Show what a model would take of this computer, before anything is loaded.
 
-Which weights are copied or mapped, which context fits, how many bytes each part takes, and why.
+Which weights are copied or mapped, which context fits, how many bytes each part takes, how fast
+it will be, and why. With --vram or --ram it plans for another computer; what is not said of that
+one is taken from this one. The first plan measures this computer, which takes about a second.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
+
+import typer
 
 from octavo.cli import _screen as screen
 from octavo.cli._options import Json, LoadFlags, Model
@@ -12,6 +18,28 @@ from octavo.cli._options import Json, LoadFlags, Model
 def main(
     load: LoadFlags,
     model: Model,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            "--placement",
+            help="cpu; gpu: all on the card; split: experts in memory; auto: the best that fits.",
+        ),
+    ] = None,
+    vram: Annotated[
+        str | None, typer.Option("--vram", help="A card with that much memory: 8GB.")
+    ] = None,
+    ram: Annotated[
+        str | None, typer.Option("--ram", help="A computer with that much memory: 32GB.")
+    ] = None,
+    gpu_bandwidth: Annotated[
+        float | None, typer.Option("--gpu-bandwidth", min=1, help="Of the card's memory, GB/s.")
+    ] = None,
+    memory_bandwidth: Annotated[
+        float | None, typer.Option("--memory-bandwidth", min=1, help="Of main memory, GB/s.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", help="PCIe generation and lanes of the card: 4x8.")
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """The command."""
@@ -19,8 +47,10 @@ def main(
     from octavo.hub.local import find_local
     from octavo.plan.hardware import fast_formats, probe
     from octavo.plan.planner import Wishes, make_plan
+    from octavo.plan.suppose import Supposed, suppose
     from octavo.settings import Settings
 
+    supposed = Supposed.from_words(vram, ram, gpu_bandwidth, memory_bandwidth, link)
     wishes = Wishes(
         context=load.context,
         sequences=load.sequences,
@@ -29,9 +59,11 @@ def main(
         weights=load.weights,
         draft_tokens=0 if load.speculate == "off" else None,
         threads=load.threads,
+        placement=placement or ("auto" if vram else None),
     )
     with open_gguf(find_local(model, Settings.from_environment())) as file:
-        plan = make_plan(file, wishes, probe(), fast_formats())
+        hardware = suppose(probe(measure=True), supposed)
+        plan = make_plan(file, wishes, hardware, fast_formats())
     if json_output:
         screen.emit(plan.as_dict())
     else:

@@ -46,6 +46,7 @@ class Gpu:
     has_display: bool = False  # a screen hangs on it
     driver: str = ""
     programs: tuple[Program, ...] = ()  # the largest first
+    rates_origin: str = "by its clocks"
 
     @property
     def link_bytes_per_second(self) -> float:

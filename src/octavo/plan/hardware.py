@@ -30,6 +30,7 @@ class Hardware:
     has_huge_pages: bool  # anonymous memory comes in huge pages where asked for
     gpus: tuple[Gpu, ...] = ()
     speeds: Speeds | None = None  # None: never measured
+    speeds_origin: str = "measured"
     page_file_bytes: int = 0  # swap space in all
     lock_limit_bytes: int | None = None  # memory that a program may lock; None: no limit
     pin_limit_bytes: int | None = None  # memory that the driver may pin; None: no limit

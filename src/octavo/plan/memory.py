@@ -1,16 +1,32 @@
-"""How many bytes things take: pure functions of shapes. All results are bytes."""
+"""How many bytes things take: pure functions of shapes. All results are bytes.
+
+Where weights live, by placement ("embedding" of a tied head is also the head):
+
+| kind | cpu | split | gpu |
+|---|---|---|---|
+| trunk, head, draft blocks | memory | card | card |
+| embedding | memory | memory | card |
+| experts, those of draft blocks too | memory | memory, a pool of them on the card | card |
+
+Cache, states and scratch live where the trunk lives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from octavo import models
+from octavo.errors import SettingError
 from octavo.gguf.header import TensorInfo
 from octavo.kv import formats
-from octavo.kv.state import AttentionSpec, LayerSpec, RecurrentSpec
+from octavo.kv.state import PAGE_TOKENS, AttentionSpec, LayerSpec, RecurrentSpec
 from octavo.models.config import Config
 
 FLOAT_BYTES = 4
+HALF_BYTES = 2
+RING_EXPERTS = 128  # on their way to the card while a prompt is read: four groups of 32
+SLOT_ALIGNMENT_BYTES = 256
 
 
 def weight_bytes(tensors: Iterable[TensorInfo], n_layers: int) -> dict[str, int]:
@@ -34,6 +50,66 @@ def read_bytes_per_token(tensors: Sequence[TensorInfo], config: Config) -> int:
     if config.experts:
         experts = experts * config.experts.rule.n_used // config.experts.n_experts
     return kinds.get("trunk", 0) + head + experts
+
+
+def draft_expert_bytes(tensors: Iterable[TensorInfo], n_layers: int) -> int:
+    """Routed experts of the draft blocks, a part of the kind "mtp"."""
+    return sum(
+        tensor.n_bytes
+        for tensor in tensors
+        if _is_experts(tensor) and models.kind(tensor.name, n_layers) == "mtp"
+    )
+
+
+def expert_blocks(tensors: Iterable[TensorInfo]) -> dict[str, int]:
+    """Bytes of the routed experts of each block that has some, draft blocks too."""
+    blocks: dict[str, int] = {}
+    for tensor in tensors:
+        if _is_experts(tensor):
+            block = tensor.name.partition(".ffn")[0]
+            blocks[block] = blocks.get(block, 0) + tensor.n_bytes
+    return blocks
+
+
+def expert_slot_bytes(tensors: Iterable[TensorInfo], n_experts: int) -> int:
+    """A place for any expert: gate, up and down of the largest one, aligned. 0: no experts."""
+    largest = max(expert_blocks(tensors).values(), default=0) // max(n_experts, 1)
+    return largest + -largest % SLOT_ALIGNMENT_BYTES
+
+
+def _is_experts(tensor: TensorInfo) -> bool:
+    return "_exps." in tensor.name
+
+
+def weights_on_card(
+    kinds: Mapping[str, int], draft_experts: int, *, all_experts: bool, drafts: bool
+) -> dict[str, int]:
+    """Of each kind, what goes to the card; `kinds` as from `weight_bytes`.
+
+    `all_experts` is the placement "gpu", else "split". Without `drafts` the draft blocks stay in
+    memory. A tied head needs the embedding on the card in either case.
+    """
+    found = {"trunk": kinds.get("trunk", 0), "head": kinds.get("head", 0)}
+    if all_experts or not found["head"]:
+        found["embedding"] = kinds.get("embedding", 0)
+    if all_experts:
+        found["experts"] = kinds.get("experts", 0)
+    if drafts:
+        found["mtp"] = kinds.get("mtp", 0) - (0 if all_experts else draft_experts)
+    return {kind: n for kind, n in found.items() if n}
+
+
+def weights_in_memory(
+    kinds: Mapping[str, int], on_card: Mapping[str, int], *, keeps_embedding: bool
+) -> dict[str, int]:
+    """Of each kind, what stays in main memory when `on_card` is on the card.
+
+    With `keeps_embedding` a tied embedding is in both places: its rows are read in memory.
+    """
+    found = {kind: n - on_card.get(kind, 0) for kind, n in kinds.items()}
+    if keeps_embedding:
+        found["embedding"] = kinds.get("embedding", 0)
+    return {kind: n for kind, n in found.items() if n}
 
 
 def page_bytes(specs: Iterable[LayerSpec], format: str) -> int:
@@ -67,6 +143,42 @@ def scratch_bytes(config: Config, n_tokens: int, n_outputs: int) -> int:
     return FLOAT_BYTES * (n_tokens * per_token + 2 * n_outputs * config.n_vocab)
 
 
+def card_scratch_bytes(config: Config, n_tokens: int, n_outputs: int) -> int:
+    """Activations of a step on the card: halves, but for the residual stream and the logits.
+
+    Of each token: the residual stream with its copies, and the larger of a block's two parts,
+    the mixer's projections or the routed rows before and after the down projection.
+    """
+    experts = config.experts
+    feed_forward = 3 * config.n_ff
+    if experts:
+        feed_forward = experts.rule.n_used * (3 * experts.n_ff + 2 * config.n_embd)
+        feed_forward += 3 * experts.n_ff_shared
+    widest = max(feed_forward, *(_mixer_width(spec, config.n_heads) for spec in config.layers))
+    per_token = HALF_BYTES * (2 * config.n_embd + widest) + 2 * FLOAT_BYTES * config.n_embd
+    return n_tokens * per_token + 2 * FLOAT_BYTES * n_outputs * config.n_vocab
+
+
+def host_scratch_bytes(config: Config, n_tokens: int) -> int:
+    """Activations of the experts that the processor computes in a split step."""
+    if config.experts is None:
+        return 0
+    routed = config.experts.rule.n_used * (2 * config.experts.n_ff + config.n_embd)
+    return FLOAT_BYTES * n_tokens * (routed + 2 * config.n_embd)
+
+
+def cached_bytes_per_token(specs: Iterable[LayerSpec], format: str, depth: int) -> int:
+    """What one decoded token reads and writes of cache and states behind `depth` tokens."""
+    n_bytes = 0
+    for spec in specs:
+        if isinstance(spec, AttentionSpec):
+            seen = min(depth, spec.window) if spec.window else depth
+            n_bytes += seen * formats.page_bytes(format, spec) // PAGE_TOKENS
+        else:
+            n_bytes += 2 * spec.n_bytes  # read and written
+    return n_bytes
+
+
 def _mixer_width(spec: LayerSpec, n_heads: int) -> int:
     """Floats a token has between a block's projections."""
     if isinstance(spec, RecurrentSpec):
@@ -81,3 +193,20 @@ def text(n_bytes: float) -> str:
         if n_bytes >= unit_bytes:
             return f"{n_bytes / unit_bytes:.1f} {unit}"
     return f"{n_bytes:.0f} B"
+
+
+def size(words: str) -> int:
+    """Bytes from "8GB", "7.6 GB" (decimal) or "8GiB".
+
+    Raises:
+        SettingError: it is no size.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?)?B?\s*", words)
+    n_bytes = 0
+    if found:
+        unit = found[2] or ""
+        base = 1024 if unit.endswith("i") else 1000
+        n_bytes = int(float(found[1]) * base ** " kMGT".index(unit[:1] or " "))
+    if not n_bytes:
+        raise SettingError(f"{words!r} is no size", "Write it like 8GB, 7.6GB or 8GiB.")
+    return n_bytes

@@ -3,12 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from octavo.plan.memory import text
+from octavo.plan.gpus import Program
 
 Place = Literal["read", "map"]
+Placement = Literal["cpu", "split", "gpu"]
+
+
+@dataclass(frozen=True)
+class Video:
+    """What a plan takes of one card, besides cache, states and scratch, which all live there."""
+
+    gpu: str
+    total_bytes: int  # of the card
+    other_bytes: int  # held by other programs and the driver
+    other_programs: tuple[Program, ...]
+    limit_bytes: int  # what may be used: what is free, or less where that was asked for
+    context_bytes: int  # CUDA's own
+    slack_bytes: int  # lost to alignment and to what other programs take later
+    weight_bytes: Mapping[str, int]  # by kind
+    left_bytes: Mapping[str, int]  # by kind: weights that stay in main memory
+    pinned_bytes: int  # of these, pinned for copies at full speed
+    ring_bytes: int  # experts on their way while a prompt is read
+    host_scratch_bytes: int  # in main memory: activations of experts computed there
+    n_slots: int  # places for experts
+    slot_bytes: int
+    n_blocks: int  # with experts, draft blocks too
+    n_experts: int  # of each
+    least_slots: int  # a smaller pool thrashes
+
+    @property
+    def pool_bytes(self) -> int:
+        return self.n_slots * self.slot_bytes
+
+    @property
+    def pool_share(self) -> float:
+        """Of all experts, those that have a place on the card."""
+        n_all = self.n_blocks * self.n_experts
+        return self.n_slots / n_all if n_all else 0.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Speeds that follow from bytes, products and rates; docs/plan.md has the formulas."""
+
+    decode: float  # tokens a second at an empty cache
+    decode_full: float  # the same at a full context
+    prefill: float | None  # prompt tokens a second in full pieces; None: a rate is not known
+    hit_share: float | None  # of routed experts found on the card; None: no pool
+    basis: tuple[str, ...]  # the rates, each with its origin
 
 
 @dataclass(frozen=True)
@@ -32,12 +77,17 @@ class Plan:
     cache_bytes: int  # attention pages
     state_bytes: int  # recurrent states
     scratch_bytes: int
-    available_bytes: int  # before loading
+    available_bytes: int  # main memory, before loading
     reserve_bytes: int  # of these, left to the rest of the system
     read_bytes_per_token: int  # weights that a decoded token reads
     threads: int
     isa: str
     slow_formats: tuple[str, ...]  # block formats in the file without a fast kernel
+    placement: Placement = "cpu"
+    placement_reason: str = ""
+    video: Video | None = None  # None: everything is in main memory
+    contexts: Mapping[str, int] = field(default_factory=dict)  # cache format -> most that fits
+    expected: Expected | None = None  # None: speeds of this machine are not known
 
     @property
     def prefix_bytes(self) -> int:
@@ -46,73 +96,64 @@ class Plan:
 
     @property
     def own_bytes(self) -> int:
-        """Memory that only this program can use: everything but mapped weights."""
-        return self.total_bytes - (self.file_bytes if self.weights == "map" else 0)
+        """Main memory that only this program can use: everything but mapped weights."""
+        return self.total_bytes - (self.host_weight_bytes if self.weights == "map" else 0)
 
     @property
     def file_bytes(self) -> int:
-        """All weights."""
+        """All weights, wherever they live."""
         return sum(self.weight_bytes.values())
 
     @property
+    def host_weight_bytes(self) -> int:
+        """Weights in main memory."""
+        return self.file_bytes if self.video is None else sum(self.video.left_bytes.values())
+
+    @property
     def total_bytes(self) -> int:
+        """Main memory in all."""
+        if self.video is not None:
+            return self.host_weight_bytes + self.video.host_scratch_bytes
         return self.file_bytes + self.cache_bytes + self.state_bytes + self.scratch_bytes
 
     @property
     def room_bytes(self) -> int:
-        """What this program may use."""
+        """What this program may use of main memory."""
         return max(0, self.available_bytes - self.reserve_bytes)
 
     @property
+    def video_total_bytes(self) -> int:
+        """Video memory in all, CUDA's context and the slack included."""
+        if self.video is None:
+            return 0
+        own = sum(self.video.weight_bytes.values()) + self.video.ring_bytes + self.video.pool_bytes
+        steps = self.cache_bytes + self.state_bytes + self.scratch_bytes
+        return own + steps + self.video.context_bytes + self.video.slack_bytes
+
+    @property
     def fits(self) -> bool:
-        """Whether everything stays in memory; mapped weights that do not come from disk."""
-        return self.total_bytes <= self.room_bytes
+        """Whether everything stays where it is; mapped weights that do not come from disk."""
+        return self.total_bytes <= self.room_bytes and self.fits_card
+
+    @property
+    def fits_card(self) -> bool:
+        """Whether video memory is enough, with the least pool that works well."""
+        return self.video is None or (
+            self.video_total_bytes <= self.video.limit_bytes
+            and self.video.n_slots >= self.video.least_slots
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For programs."""
-        sums = "prefix_bytes", "own_bytes", "total_bytes", "room_bytes", "fits"
+        sums = "prefix_bytes", "own_bytes", "total_bytes", "room_bytes", "video_total_bytes", "fits"
         return asdict(self) | {name: getattr(self, name) for name in sums}
 
     def table(self) -> str:
         """For people: one line each, sizes aligned."""
-        rows = [*self.byte_rows(), ("total", self.total_bytes, self._verdict())]
-        lines = [f"{label:<18} {text(n):>9}  {why}".rstrip() for label, n, why in rows]
-        reads = text(self.read_bytes_per_token)
-        notes = [
-            f"context: {self.context:,} tokens ({self.context_reason})",
-            f"a token reads {reads} of weights, and what the cache holds",
-            f"threads: {self.threads}, instructions: {self.isa or 'no native kernels'}",
-        ]
-        if self.slow_formats:
-            notes.append(f"without a fast kernel, so slow: {', '.join(self.slow_formats)}")
-        return "\n".join([f"{self.model} ({self.architecture})", *lines, *notes])
+        from octavo.plan.table import table
 
-    def byte_rows(self) -> list[tuple[str, int, str]]:
-        """(label, bytes, remark) of everything that takes memory; kinds of weights indented."""
-        kinds = ((f"  {kind}", n, "") for kind, n in self.weight_bytes.items())
-        sequences = f"{self.sequences} x " if self.sequences > 1 else ""
-        states = f"{self.n_slots} recurrent states, {self.n_snapshots} for snapshots"
-        rows = [
-            (f"weights, {_WORDS[self.weights]}", self.file_bytes, self.weights_reason),
-            *kinds,
-            ("cache", self.cache_bytes, f"{self.cache_format}, {sequences}{self.context:,} tokens"),
-            ("states", self.state_bytes, states),
-            ("scratch", self.scratch_bytes, f"steps of up to {self.batch_tokens} tokens"),
-        ]
-        return [row for row in rows if row[1]]
+        return table(self)
 
     @property
     def _slot_bytes(self) -> int:
         return self.state_bytes // self.n_slots if self.n_slots else 0
-
-    def _verdict(self) -> str:
-        numbers = (
-            f"{text(self.room_bytes)} of {text(self.available_bytes)} available, "
-            f"{text(self.reserve_bytes)} left to the system"
-        )
-        if self.fits:
-            return f"fits: {numbers}"
-        return f"does not fit, weights will be read from disk again: {numbers}"
-
-
-_WORDS: Mapping[Place, str] = {"read": "read", "map": "mapped"}

@@ -7,75 +7,33 @@ not all stay in memory. Each choice has its reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
-from octavo import models
-from octavo.errors import MemoryPlanError, SettingError
+from octavo import models, registry
+from octavo.errors import SettingError, UnsupportedError
 from octavo.gguf.header import TensorInfo
-from octavo.gguf.meta import Metadata
-from octavo.kv.cache import pages_of
 from octavo.kv.state import PAGE_TOKENS
-from octavo.models.config import Config
 from octavo.plan import memory
+from octavo.plan.expected import expected
 from octavo.plan.hardware import Hardware
-from octavo.plan.plan import Place, Plan
+from octavo.plan.layout import (
+    CARD_BATCH_TOKENS,
+    DEFAULT_CACHE_FORMAT,
+    DEFAULT_CONTEXT_TOKENS,
+    Case,
+    Choice,
+    PlanFile,
+    lay_out,
+)
+from octavo.plan.plan import Place, Placement, Plan
+from octavo.plan.refusal import card_refusal, no_card, refusal
+from octavo.plan.wishes import Wishes
 
-# An agent's system prompt with its tools takes some 18 000 tokens, so less is no good default;
-# more takes memory from everything else, and is there for the asking.
-DEFAULT_CONTEXT_TOKENS = 32_768
+__all__ = ["DEFAULT_CACHE_FORMAT", "DEFAULT_CONTEXT_TOKENS", "PlanFile", "Wishes", "make_plan"]
+
 USEFUL_CONTEXT_TOKENS = 8_192  # mapped weights are chosen before less than this
-LEAST_CONTEXT_TOKENS = 512
 DEFAULT_SEQUENCES = (4, 2, 1)  # tried in this order
-DEFAULT_BATCH_TOKENS = 512
-DEFAULT_CACHE_FORMAT = "f16"
-DEFAULT_DRAFT_TOKENS = 4
-DEFAULT_SNAPSHOTS = 8
-# Reading costs a start about 0.25 s a GB and makes each token about 3 % faster (huge pages). Up to
-# this size that is repaid within a long answer; a larger copy would also push the file itself out
-# of the system's cache, and the next start would wait for the disk.
-READ_BYTES = 4 * 10**9
-# Planning to the edge ends in swapping.
-_RESERVE_BYTES = 512 << 20
-_RESERVE_SHARE = 0.08
-
-
-class PlanFile(Protocol):
-    """What is needed of `octavo.gguf.reader.GGUFFile`."""
-
-    path: Path
-    metadata: Metadata
-
-    @property
-    def tensors(self) -> Mapping[str, TensorInfo]: ...
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asks for; None: the planner chooses.
-
-    Raises:
-        SettingError: a number is too low, or `weights` is another word.
-    """
-
-    context: int | None = None  # tokens of prompt and answer of one sequence
-    sequences: int | None = None  # at once
-    batch: int | None = None  # most prompt tokens of one step
-    cache_format: str | None = None
-    weights: str | None = None  # "read" or "map"
-    draft_tokens: int | None = None  # most tokens guessed ahead; 0: no speculation
-    snapshots: int | None = None  # recurrent states kept to go back to
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.weights not in (None, "read", "map"):
-            raise SettingError(f"weights is {self.weights!r}", "Use read or map.")
-        for name in ("context", "sequences", "batch", "threads", "draft_tokens", "snapshots"):
-            value, low = getattr(self, name), 0 if name in ("draft_tokens", "snapshots") else 1
-            if value is not None and value < low:
-                raise SettingError(f"{name} is {value}", f"Use a whole number from {low}.")
 
 
 def make_plan(
@@ -88,7 +46,7 @@ def make_plan(
 
     Raises:
         MemoryPlanError: wishes, or the least that a model needs, do not fit; says the numbers.
-        SettingError: a context beyond the model's.
+        SettingError: a context beyond the model's, or a card where there is none.
         UnsupportedError, FileFormatError: the model cannot be run, or the cache format is none.
     """
     config = models.read_config(file.metadata)
@@ -99,162 +57,145 @@ def make_plan(
             f"Use at most {config.context_length}.",
         )
     slow = () if fast_formats is None else _slow_formats(file.tensors.values(), fast_formats)
-    case = _Case(file, config, wishes, hardware, slow)
-    plan = _comfortable(case) or _tight(case)
+    case = Case(file, config, wishes, hardware, slow)
+    plan = _decide(case)
+    return replace(plan, contexts=_biggest_contexts(case, plan), expected=expected(case, plan))
+
+
+def _decide(case: Case) -> Plan:
+    wish = case.wishes.placement or "cpu"
+    reason = "the card is left alone; ask for the placement auto to plan with it"
+    reason = reason if case.gpu and case.wishes.placement is None else ""
+    if wish != "cpu":
+        if case.gpu is None:
+            if wish != "auto" or case.wishes.video_bytes:
+                raise no_card(wish)
+            reason = "there is no graphics card"
+        elif plan := _on_card(case, wish):
+            return plan
+        elif wish != "auto":
+            raise card_refusal(case, "gpu" if wish == "gpu" else "split")
+        else:
+            reason = card_refusal(case, _least_placement(case)).message
+    plan = _comfortable(case, reason) or _tight(case, reason)
     if plan is None:
-        raise _refusal(case)
+        raise refusal(case)
     return plan
 
 
-@dataclass(frozen=True)
-class _Case:
-    """One question to the planner."""
-
-    file: PlanFile
-    config: Config
-    wishes: Wishes
-    hardware: Hardware
-    slow_formats: tuple[str, ...]
-
-    @property
-    def place(self) -> Place:
-        """Where weights go if there is room."""
-        n_bytes = sum(tensor.n_bytes for tensor in self.file.tensors.values())
-        is_small = self.hardware.has_huge_pages and n_bytes <= READ_BYTES
-        wish = self.wishes.weights or ("read" if is_small else "map")
-        return "read" if wish == "read" else "map"
-
-    @property
-    def contexts(self) -> list[int]:
-        """The wish, or what to try: the default and its halves."""
-        if self.wishes.context is not None:
-            return [self.wishes.context]
-        most = min(self.config.context_length, DEFAULT_CONTEXT_TOKENS)
-        halves = (most >> i for i in range(1, most.bit_length()))
-        return [most, *(n for n in halves if n >= LEAST_CONTEXT_TOKENS)]
+# On a card
 
 
-def _comfortable(case: _Case) -> Plan | None:
+def _on_card(case: Case, wish: str) -> Plan | None:
+    """The first plan that fits: all on the card before a split, the whole context before less."""
+    wishes = case.wishes
+    placements: tuple[Placement, ...] = ("gpu", "split") if wish == "auto" else (_card(wish),)
+    for context in case.contexts:
+        for placement in placements:
+            if placement == "split" and case.config.experts is None:
+                continue
+            counts = (wishes.sequences,) if wishes.sequences else _counts(placement)
+            for sequences in counts:
+                for batch in CARD_BATCH_TOKENS:
+                    choice = Choice(placement, "map", context, sequences, batch, _WHY[placement])
+                    if plan := _with_memory(case, choice):
+                        return plan
+    return None
+
+
+_WHY: dict[Placement, str] = {
+    "gpu": "everything fits into video memory",
+    "split": "not all experts fit into video memory",
+}
+
+
+def _card(wish: str) -> Placement:
+    return "gpu" if wish == "gpu" else "split"
+
+
+def _counts(placement: Placement) -> tuple[int, ...]:
+    """Numbers of sequences to try. In a split, room serves experts better than more of them."""
+    return DEFAULT_SEQUENCES if placement == "gpu" else (1,)
+
+
+def _with_memory(case: Case, choice: Choice) -> Plan | None:
+    """The choice with its weights in main memory read if there is room, else mapped."""
+    wish = case.wishes.weights
+    places: list[Place] = ["read", "map"] if choice.placement == "split" else ["map"]
+    for place in [p for p in places if wish in (None, p) or choice.placement == "gpu"]:
+        plan = lay_out(case, replace(choice, weights=place))
+        if plan.fits_card and plan.own_bytes <= plan.room_bytes:
+            return plan
+    return None
+
+
+def _least_placement(case: Case) -> Placement:
+    return "split" if case.config.experts else "gpu"
+
+
+# On the processor
+
+
+def _comfortable(case: Case, reason: str) -> Plan | None:
     """The best plan in which everything stays in memory."""
     wishes = case.wishes
     for context in case.contexts:
         if context < min(USEFUL_CONTEXT_TOKENS, case.contexts[0]) and not wishes.weights:
             break
         for sequences in (wishes.sequences,) if wishes.sequences else DEFAULT_SEQUENCES:
-            plan = _plan(case, case.place, context, sequences)
+            plan = lay_out(case, Choice("cpu", case.place, context, sequences, reason=reason))
             if plan.fits:
                 return plan
     return None
 
 
-def _tight(case: _Case) -> Plan | None:
+def _tight(case: Case, reason: str) -> Plan | None:
     """Mapped weights, of which the system may have to read some again and again."""
     if case.wishes.weights == "read":
         return None
     for context in case.contexts:
-        plan = _plan(case, "map", context, case.wishes.sequences or 1)
+        sequences = case.wishes.sequences or 1
+        plan = lay_out(case, Choice("cpu", "map", context, sequences, reason=reason))
         if plan.own_bytes <= plan.room_bytes:
             return plan
     return None
 
 
-def _plan(case: _Case, weights: Place, context: int, sequences: int) -> Plan:
-    """The plan with these choices, whether it fits or not."""
-    config, wishes, hardware = case.config, case.wishes, case.hardware
-    tensors = list(case.file.tensors.values())
-    cache_format = wishes.cache_format or DEFAULT_CACHE_FORMAT
-    slot_bytes = memory.slot_bytes(config.layers)
-    draft_tokens = _or(wishes.draft_tokens, DEFAULT_DRAFT_TOKENS)
-    n_snapshots = _or(wishes.snapshots, DEFAULT_SNAPSHOTS) if slot_bytes else 0
-    # Each guess needs a slot for the state before it, so that it can be taken back.
-    n_slots = sequences * (1 + draft_tokens) + n_snapshots if slot_bytes else 0
-    n_pages = sequences * pages_of(context)
-    batch_tokens = min(_or(wishes.batch, DEFAULT_BATCH_TOKENS), context)
-    n_outputs = sequences * (1 + draft_tokens)
-    return Plan(
-        model=case.file.path.name,
-        architecture=config.architecture,
-        weights=weights,
-        weights_reason=_weights_reason(case, weights),
-        weight_bytes=memory.weight_bytes(tensors, config.n_layers),
-        context=context,
-        context_reason=_context_reason(case, context),
-        sequences=sequences,
-        batch_tokens=batch_tokens,
-        draft_tokens=draft_tokens,
-        cache_format=cache_format,
-        n_pages=n_pages,
-        n_slots=n_slots,
-        n_snapshots=n_snapshots,
-        cache_bytes=memory.cache_bytes(config.layers, cache_format, n_pages, n_slots=0),
-        state_bytes=n_slots * slot_bytes,
-        scratch_bytes=memory.scratch_bytes(config, batch_tokens, n_outputs),
-        available_bytes=hardware.available_bytes,
-        reserve_bytes=max(_RESERVE_BYTES, int(_RESERVE_SHARE * hardware.memory_bytes)),
-        read_bytes_per_token=memory.read_bytes_per_token(tensors, config),
-        threads=_or(wishes.threads, hardware.n_threads),
-        isa=hardware.isa,
-        slow_formats=case.slow_formats,
-    )
+# What the plan says besides
 
 
-def _or(wish: int | None, default: int) -> int:
-    return default if wish is None else wish
+def _biggest_contexts(case: Case, plan: Plan) -> dict[str, int]:
+    """Of each cache format, the most tokens that fit with the plan's other choices."""
+    return {name: n for name in cache_formats() for n in _biggest_context(case, plan, name)}
 
 
-def _weights_reason(case: _Case, weights: Place) -> str:
-    if case.wishes.weights:
-        return "as asked"
-    if weights == "read":
-        return "small; a copy in huge pages makes tokens faster"
-    if not case.hardware.has_huge_pages:
-        return "this system has no huge pages, so a copy would gain nothing"
-    if case.place == "read":
-        return "no room for a copy; the system brings from the file what is needed"
-    return f"above {memory.text(READ_BYTES)} a copy would delay the start"
+def cache_formats() -> tuple[str, ...]:
+    """All there are."""
+    return registry.names("kv.formats")
 
 
-def _context_reason(case: _Case, context: int) -> str:
+def _biggest_context(case: Case, plan: Plan, cache_format: str) -> Iterator[int]:
+    """That number; nothing where the format cannot hold this model or not even one page."""
     known = case.config.context_length
-    if case.wishes.context is not None:
-        return f"as asked; the model knows {known:,}"
-    if context == known:
-        return "all that the model knows"
-    if context == DEFAULT_CONTEXT_TOKENS:
-        return f"the default; the model knows {known:,}"
-    return f"what fits; the model knows {known:,}"
+    try:
+        page = memory.page_bytes(case.config.layers, cache_format) * plan.sequences
+    except UnsupportedError:
+        return
+    choice = Choice(plan.placement, plan.weights, known, plan.sequences, plan.batch_tokens)
+    most = lay_out(case, replace(choice, cache_format=cache_format))
+    if most.video is None:
+        # Mapped weights may have to give way only where they do already.
+        over = (most.total_bytes if plan.fits else most.own_bytes) - most.room_bytes
+    else:
+        pool = most.video.least_slots * most.video.slot_bytes
+        over = most.video_total_bytes - most.video.pool_bytes + pool - most.video.limit_bytes
+    n_pages = -(-known // PAGE_TOKENS)
+    n_over = -(-over // page) if page and over > 0 else 0
+    if n_over < n_pages and (page or over <= 0):
+        yield min(known, (n_pages - n_over) * PAGE_TOKENS)
 
 
 def _slow_formats(tensors: Iterable[TensorInfo], fast: Collection[str]) -> tuple[str, ...]:
     """Formats of matrices without a fast kernel; vectors are small."""
     used = {tensor.type_name for tensor in tensors if len(tensor.shape) > 1}
     return tuple(sorted(used - set(fast)))
-
-
-def _refusal(case: _Case) -> MemoryPlanError:
-    """The numbers of the plan that came closest, and what would fit."""
-    place: Place = "read" if case.wishes.weights == "read" else "map"
-    plan = _plan(case, place, case.contexts[-1], case.wishes.sequences or 1)
-    parts = [
-        f"{label} {memory.text(n)}"
-        for label, n, _ in plan.byte_rows()
-        if not label.startswith(("  ", "weights, mapped"))
-    ]
-    return MemoryPlanError(
-        f"{plan.model} does not fit: it needs {memory.text(plan.own_bytes)} "
-        f"({', '.join(parts)}); {memory.text(plan.available_bytes)} are available, of which "
-        f"{memory.text(plan.reserve_bytes)} are left to the system",
-        _what_fits(case, plan),
-    )
-
-
-def _what_fits(case: _Case, plan: Plan) -> str:
-    page = memory.page_bytes(case.config.layers, plan.cache_format)
-    room = plan.room_bytes - (plan.own_bytes - plan.n_pages * page)
-    n_tokens = room // (page * plan.sequences) * PAGE_TOKENS if page else 0
-    if n_tokens >= PAGE_TOKENS and n_tokens < plan.context:
-        each = f" in each of {plan.sequences} sequences" if plan.sequences > 1 else ""
-        return f"A context of {n_tokens:,} tokens{each} fits; a q8_0 cache takes half of f16."
-    if plan.weights == "read":
-        return "Let the weights be mapped, or use a smaller file of this model."
-    return "Close other programs, or use a smaller file of this model."

@@ -24,7 +24,7 @@ from octavo.settings import Settings
 
 VERSION = 1
 _FILE = "speeds.json"
-_ROUNDS = 5  # the best of these: other programs only slow a measurement down
+_ROUNDS = 3  # the best of these: other programs only slow a measurement down
 _MOST_BYTES = 512 << 20
 _LEAST_BYTES = 64 << 20
 _PEAK_ROUNDS = 300_000
