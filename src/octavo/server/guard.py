@@ -20,7 +20,8 @@ from octavo.server.sse import encode
 
 LOG = logging.getLogger("octavo.server")
 
-OPEN_PATHS = frozenset({"/health", "/v1/health"})  # no key needed
+OPEN_PATHS = frozenset({"/health", "/v1/health", "/"})  # no key needed
+OPEN_FOLDER = "/static/"  # the page's files: it has to be there to ask for the key
 BODY_SECONDS = 60.0  # in which a body has to arrive
 UNKNOWN_PATH = "other"  # so that invented paths do not fill the table of counts
 
@@ -108,7 +109,8 @@ class Guard:
         headers = Headers(scope=scope)
         if not self._keys and not self._knows(headers.get("host", "")):
             return Fault(403, "the Host header names no host of this server (--allowed-host)")
-        if scope["path"] not in OPEN_PATHS and self._keys and not self._has_key(headers):
+        is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER)
+        if self._keys and not is_open and not self._has_key(headers):
             return Fault(401, "a valid key is missing (Authorization: Bearer, or x-api-key)")
         if scope["method"] != "POST":
             return None
