@@ -223,8 +223,8 @@ def test_cuts_do_not_matter_to_nonsense(dialect: str, data: st.DataObject) -> No
             "<parameter=path>\n/x\n</parameter>\n<parameter=content>\n\n</parameter>\n",
             {"content": ""},
         ),
-        # the same twice: the last one counts
-        ("<parameter=path>\n/y\n</parameter>\n<parameter=path>\n/x\n</parameter>\n</function>", {}),
+        # the same twice: the first one counts
+        ("<parameter=path>\n/x\n</parameter>\n<parameter=path>\n/y\n</parameter>\n</function>", {}),
         # words in between
         ("so\n<parameter=path>\n/x\n</parameter>\n</function>\n</tool_call>", {}),
     ],

@@ -114,18 +114,19 @@ class Chat:
             opening = "" if in_reasoning else f"{tags[0]}\n"
             ids = ids + self._encode(f"{opening}\n{tags[1]}\n\n")
             in_reasoning = False
+        params, in_parts = request.params, False
+        if calling and params.grammar is None:
+            params = replace(params, grammar=calling.grammar(tags, in_reasoning))
+            in_parts = request.call_parts and params.grammar is not None
         splitter = Splitter(
             self._tokenizer,
             stop=request.stop,
             reasoning_tags=tags,
             in_reasoning=in_reasoning,
-            parser=calling.parser() if calling else None,
+            parser=calling.parser(in_parts) if calling else None,
             thought_calls=calling.thought_calls() if calling else None,
         )
         limit = self._limit(request, tags[1]) if tags else None
-        params = request.params
-        if calling and params.grammar is None:
-            params = replace(params, grammar=calling.grammar(tags, in_reasoning))
         return Reply(self._engine, ids, params, self._marks(prompt.ids), splitter, limit)
 
     def complete(

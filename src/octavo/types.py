@@ -210,3 +210,4 @@ class ChatRequest:
     thinking: bool | None = None  # None: as the model's template does by default
     thinking_budget: int | None = None  # most tokens of thinking; None: no limit
     template_args: Mapping[str, Any] = field(default_factory=dict)
+    call_parts: bool = False  # calls are shown while they are written, as `CallPart` events

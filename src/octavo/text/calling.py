@@ -55,9 +55,13 @@ class Calling:
             )
         return cls(tools, dialect, choice, tokenizer)
 
-    def parser(self) -> ContentParser | None:
-        """A parser of the answer; None: calls come as text, as the model writes them."""
-        return self._dialect.make_parser(self._tools) if self._dialect else None
+    def parser(self, in_parts: bool = False) -> ContentParser | None:
+        """A parser of the answer; None: calls come as text, as the model writes them.
+
+        `in_parts`: arguments are shown while they are written. Only for calls that are
+        constrained: what was shown cannot be taken back.
+        """
+        return self._dialect.make_parser(self._tools, in_parts) if self._dialect else None
 
     def thought_calls(self) -> ThoughtCalls | None:
         """What finds a call that ends the thinking; None: it stays thinking."""

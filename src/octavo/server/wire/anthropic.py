@@ -61,6 +61,7 @@ class MessagesBody(ThinkingBody):
             thinking=thinking.on,
             thinking_budget=thinking.budget,
             template_args=thinking.template_args,
+            call_parts=bool(self.stream),
         )
 
     def _messages(self) -> Iterator[Message]:

@@ -65,6 +65,7 @@ class ChatBody(SamplingBody, ThinkingBody):
             thinking=thinking.on,
             thinking_budget=thinking.budget,
             template_args=thinking.template_args,
+            call_parts=bool(self.stream),
         )
 
     @property

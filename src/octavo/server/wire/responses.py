@@ -72,6 +72,7 @@ class ResponsesBody(SamplingBody, ThinkingBody):
             thinking=thinking.on,
             thinking_budget=thinking.budget,
             template_args=thinking.template_args,
+            call_parts=bool(self.stream),
         )
         return request, talk
 

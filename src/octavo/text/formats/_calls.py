@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from octavo.text.split import Content, Event, ToolCalled, overlap
+from octavo.text.formats._parts import Growing, Showing
+from octavo.text.split import Content, Event, overlap
 from octavo.types import ToolCall
 
 _PATIENCE_CHARS = 256  # of a call; from there on it is looked at again only after a closing sign
@@ -50,6 +51,7 @@ class CallParser:
         openings: texts at which `read(text, at, place, is_end)` is asked.
         strays: closing tags that are skipped behind a call.
         tags: control tokens that must reach the parser as text.
+        watch: finds the call that is being written, to show it in parts; None: only whole ones.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class CallParser:
         openings: tuple[str, ...],
         strays: tuple[str, ...] = (),
         tags: tuple[str, ...] = (),
+        watch: Callable[[str, int], Growing | None] | None = None,
     ) -> None:
         self.tags = (*openings, *strays, *tags)
         self._read = read
@@ -67,13 +70,15 @@ class CallParser:
         self._line = ""  # what was said since the last line break
         self._is_first = True
         self._after_call = False
+        self._watch = watch
+        self._showing = Showing()
         self._n_seen = 0  # of the held text: looked at before, in vain
 
     def push(self, text: str) -> list[Event]:
         """Events that are certain with this text."""
         self._held += text
         if self._n_seen > _PATIENCE_CHARS and not set(text) & set(">}])"):
-            return []
+            return self._showing.more(self._held)
         return self._drain(is_end=False)
 
     def finish(self) -> list[Event]:
@@ -89,18 +94,30 @@ class CallParser:
                 self._say(events, self._n_certain(is_end))
                 break
             found = self._read(self._held, at, self._place(at), is_end)
-            if found is Verdict.TEXT:
+            if found is Verdict.TEXT and self._showing.is_on and is_end:
+                self._showing.give_up()
+                self._held = ""  # it was seen as a call, and stays one that has no end
+            elif found is Verdict.TEXT:
+                self._showing.give_up()
                 self._say(events, at + 1)
             elif isinstance(found, Found):
                 self._say(events, len(self._held[:at].rstrip()))
-                events += [ToolCalled(call) for call in found.calls]
+                for call in found.calls:
+                    events += self._showing.end(call)
                 self._held = self._held[found.end - self._n_said :]
                 self._after_call, self._line = True, ""
             else:
                 self._say(events, len(self._held[:at].rstrip()))
                 self._n_seen = len(self._held)
+                events += self._show(at - self._n_said)
                 break
         return events
+
+    def _show(self, at: int) -> list[Event]:
+        """The part of the call at `at` that became certain."""
+        if self._watch and not self._showing.is_on and (found := self._watch(self._held, at)):
+            self._showing.begin(found)
+        return self._showing.more(self._held)
 
     def _say(self, events: list[Event], n: int) -> None:
         """The first n held characters are content."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from octavo.errors import RequestError
-from octavo.text.formats._values import coerce, kinds, text_value
+from octavo.text.formats._values import as_json, coerce, kinds, text_value
 from octavo.types import ToolCall
 
 
@@ -111,10 +111,7 @@ class Tools:
         tool = self.get(name)
         schemas = tool.properties if tool else {}
         given = {k: convert(v, schemas[k]) if k in schemas else v for k, v in arguments.items()}
-        text = json.dumps(given, ensure_ascii=False)
-        if not _is_unicode(text):  # half surrogates: as escapes they do no harm
-            text = json.dumps(given)
-        return ToolCall(name, text, f"call_{secrets.token_hex(12)}")
+        return ToolCall(name, as_json(given), new_id())
 
     def is_sound(self, call: ToolCall) -> bool:
         """Declared, nothing required missing, and every argument of a declared type."""
@@ -127,8 +124,9 @@ class Tools:
         return all(_fits(value, tool.properties.get(name, {})) for name, value in given.items())
 
 
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+def new_id() -> str:
+    """An id for a call."""
+    return f"call_{secrets.token_hex(12)}"
 
 
 def _fits(value: Any, schema: Any) -> bool:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from octavo.text.formats._declared import Tools
 from octavo.text.formats._lark import Lark
 from octavo.text.split import ContentParser
+
+
+class ParserMaker(Protocol):
+    """Makes a parser of one answer; `in_parts`: calls are shown while they are written."""
+
+    def __call__(self, tools: Tools, in_parts: bool = False) -> ContentParser: ...
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,6 @@ class Dialect:
 
     name: str
     opening: str
-    make_parser: Callable[[Tools], ContentParser]
+    make_parser: ParserMaker
     add_rules: Callable[[Lark, Tools, bool], None]
     only_first: bool = False

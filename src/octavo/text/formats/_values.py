@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _MAX_DEPTH = 16  # of references that lead to references
 _MAX_BRANCHES = 256
 _ORDER = ("string", "integer", "number", "boolean", "object", "array", "null")
 _MISSING = object()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def resolve(schema: Any) -> Any:
@@ -123,6 +125,20 @@ def coerce(value: Any, schema: Any) -> Any:
     return from_text(value, allowed) if allowed and "string" not in allowed else value
 
 
+def keeps_text(schema: Any) -> bool:
+    """Whether a string stays a string under a schema, whatever it says; None: undeclared."""
+    allowed = kinds(schema)
+    return not allowed or "string" in allowed
+
+
+def keeps_raw_text(schema: Any) -> bool:
+    """The same of a raw text (`text_value`)."""
+    allowed = kinds(schema)
+    if not allowed:
+        return all(fixed_values(branch) is None for branch in branches(schema))
+    return allowed == ["string"]
+
+
 def text_value(text: str, schema: Any) -> Any:
     """What a raw text means under a schema."""
     for branch in branches(schema):
@@ -152,14 +168,28 @@ def from_text(text: str, allowed: list[str]) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """JSON, line breaks in strings allowed.
+    """JSON, line breaks in strings allowed. Of a key that comes twice the first counts.
 
     Raises:
         ValueError: it is none, NaN and infinities included. RecursionError: it is too deep.
     """
-    value = json.loads(text, strict=False)
+    value = json.loads(text, strict=False, object_pairs_hook=first_of)
     json.dumps(value, allow_nan=False)
     return value
+
+
+def first_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping in which the first value of a key counts: it may have been shown already."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        made.setdefault(key, value)
+    return made
+
+
+def as_json(value: Any) -> str:
+    """JSON as it is handed on; half surrogates, which have no UTF-8 form, are escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half.group()):04x}", text)
 
 
 def _read(text: str, allowed: list[str]) -> Any:

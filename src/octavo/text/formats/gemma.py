@@ -25,8 +25,18 @@ from octavo.text.formats._calls import CallParser, Found, Place, Verdict, closed
 from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._lark import Lark
+from octavo.text.formats._parts import Growing
 from octavo.text.formats._strings import raw_string
-from octavo.text.formats._values import branches, fixed_values, read_json
+from octavo.text.formats._values import (
+    as_json,
+    branches,
+    coerce,
+    first_of,
+    fixed_values,
+    keeps_text,
+    read_json,
+)
+from octavo.text.split import overlap
 
 _HEAD = re.compile(r"\s*call:\s*([^\s{}]+)\s*(?=\{)")
 _WORD = re.compile(r"[^\s,:{}\[\]\"]+")
@@ -59,9 +69,17 @@ def dialect(source: str) -> Dialect | None:
     return Dialect("gemma", tokens.opening, partial(_parser, tokens), add_rules)
 
 
-def _parser(tokens: Tokens, tools: Tools) -> CallParser:
+def _parser(tokens: Tokens, tools: Tools, in_parts: bool = False) -> CallParser:
     read = partial(_read, tokens, tools)
-    return CallParser(read, (tokens.opening,), (tokens.closing,), (tokens.quote,))
+    watch = partial(_watch, tokens, tools) if in_parts else None
+    return CallParser(read, (tokens.opening,), (tokens.closing,), (tokens.quote,), watch)
+
+
+def _watch(tokens: Tokens, tools: Tools, text: str, at: int) -> Growing | None:
+    head = _HEAD.match(text, at + len(tokens.opening))
+    if head is None or head[1] not in tools:
+        return None
+    return _Arguments(tools, head[1], head.end(), tokens.quote)
 
 
 def _read(
@@ -105,10 +123,10 @@ class _Notation:
         """
         if depth > _MAX_DEPTH:
             raise ValueError("too deep")
-        sign = self._peek()
+        sign = self.peek()
         if sign == "{":
-            pairs = self._items("}", lambda: (self._key(), self.value(depth + 1)))
-            return dict(pairs)
+            pairs = self._items("}", lambda: (self.key(), self.value(depth + 1)))
+            return first_of(pairs)
         if sign == "[":
             return self._items("]", lambda: self.value(depth + 1))
         quoted = self._quoted()
@@ -117,7 +135,7 @@ class _Notation:
     def _items(self, closing: str, item: Any) -> list[Any]:
         self.at += 1
         items = []
-        while (sign := self._peek()) != closing:
+        while (sign := self.peek()) != closing:
             if sign == ",":
                 self.at += 1
             else:
@@ -125,27 +143,39 @@ class _Notation:
         self.at += 1
         return items
 
-    def _key(self) -> str:
+    def key(self) -> str:
+        """A key and the sign behind it."""
         key = self._quoted()
         key = self._word() if key is None else key
-        if self._peek() != ":":
+        if self.peek() != ":":
             raise ValueError("a key without a value")
         self.at += 1
         return key
 
     def _quoted(self) -> str | None:
-        self._peek()
+        self.peek()
+        quote = self.opening_quote()
+        if not quote:
+            return None
+        start = self.at + len(quote)
+        end = self._text.find(quote, start)
+        if end < 0:
+            raise _CutError
+        self.at = end + len(quote)
+        return self._text[start:end]
+
+    def opening_quote(self) -> str:
+        """The quote that stands here; "" if there is none.
+
+        Raises:
+            _CutError: half of one.
+        """
         for quote in self._quotes:
             if self._text.startswith(quote, self.at):
-                start = self.at + len(quote)
-                end = self._text.find(quote, start)
-                if end < 0:
-                    raise _CutError
-                self.at = end + len(quote)
-                return self._text[start:end]
+                return quote
             if quote.startswith(self._text[self.at :]):
                 raise _CutError
-        return None
+        return ""
 
     def _bare(self) -> Any:
         word = self._word()
@@ -163,13 +193,67 @@ class _Notation:
         self.at = found.end()
         return found.group()
 
-    def _peek(self) -> str:
+    def peek(self) -> str:
         """The next sign that is no blank."""
         while self.at < len(self._text):
             if not self._text[self.at].isspace():
                 return self._text[self.at]
             self.at += 1
         raise _CutError
+
+
+class _Arguments:
+    """Implements `Growing`: an object that begins at `at`."""
+
+    def __init__(self, tools: Tools, name: str, at: int, quote: str) -> None:
+        self.name = name
+        self.id = ""
+        tool = tools.get(name)
+        self._schemas = tool.properties if tool else {}
+        self._quote = quote
+        self._at = at + 1
+        self._ends_at = ""  # the quote of the string that is open
+        self._seen: set[str] = set()
+
+    def more(self, text: str) -> str:
+        shown = ""
+        try:
+            while (part := self._string(text) if self._ends_at else self._member(text)) is not None:
+                shown += part
+        except (_CutError, ValueError):  # the rest comes with the end of the call
+            pass
+        return shown
+
+    def _member(self, text: str) -> str | None:
+        notation = _Notation(text, self._at, self._quote)
+        while notation.peek() == ",":
+            notation.at += 1
+        if notation.peek() == "}":
+            return None
+        name = notation.key()
+        schema, is_new = self._schemas.get(name), name not in self._seen
+        head = f"{', ' if self._seen else '{'}{as_json(name)}: " if is_new else ""
+        notation.peek()
+        quote = notation.opening_quote()
+        if quote and is_new and keeps_text(schema):
+            self._at, self._ends_at = notation.at + len(quote), quote
+            self._seen.add(name)
+            return f'{head}"'
+        value = coerce(notation.value(1), schema)
+        self._at = notation.at
+        self._seen.add(name)
+        return f"{head}{as_json(value)}" if is_new else ""
+
+    def _string(self, text: str) -> str | None:
+        quote, rest = self._ends_at, text[self._at :]
+        before, found, _ = rest.partition(quote)
+        if not found:
+            before = rest[: len(rest) - overlap(rest, (quote,))]
+            if not before:
+                return None
+        self._at += len(before) + len(found)
+        self._ends_at = "" if found else quote
+        return as_json(before)[1:-1] + ('"' if found else "")
 
 
 # The grammar.

@@ -20,7 +20,8 @@ from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._json import parse
 from octavo.text.formats._lark import Lark
-from octavo.text.split import Content, Event, Reasoning, ToolCalled, overlap
+from octavo.text.formats._parts import JsonArguments, Showing
+from octavo.text.split import Content, Event, Reasoning, overlap
 
 _CHANNEL, _START, _MESSAGE, _CONSTRAIN = "<|channel|>", "<|start|>", "<|message|>", "<|constrain|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
@@ -39,8 +40,10 @@ class MessageParser:
 
     tags: tuple[str, ...] = (_CHANNEL, _START, _MESSAGE, _CONSTRAIN, *_ENDS)
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, in_parts: bool = False) -> None:
         self._tools = tools
+        self._in_parts = in_parts
+        self._showing = Showing()
         self._held = ""
         self._header: str | None = None  # of the message that is open or begins; None: outside
         self._in_body = False
@@ -61,7 +64,7 @@ class MessageParser:
             return events  # half a header says nothing
         self._take(self._held, events)
         if self._name is not None:
-            self._call(events)
+            self._call(events, is_cut=True)
         self._held = ""
         return events
 
@@ -92,6 +95,7 @@ class MessageParser:
                 self._take(before, events)
                 before = ""
             self._header, self._in_body, self._arguments = before, True, ""
+            self._announce()
             return True
         self._take(before, events)
         if self._in_body and self._name is not None:
@@ -109,17 +113,24 @@ class MessageParser:
             events.append(Content(text))
         elif self._name is not None:
             self._arguments += text
+            events += self._showing.more(self._arguments)
         elif "analysis" in self._header:
             events.append(Reasoning(text))
         else:
             events.append(Content(text))
 
-    def _call(self, events: list[Event]) -> None:
+    def _announce(self) -> None:
+        name = self._name
+        if self._in_parts and name is not None and name in self._tools:
+            self._showing.begin(JsonArguments(self._tools, name, 0))
+
+    def _call(self, events: list[Event], is_cut: bool = False) -> None:
         given = parse(self._arguments) if self._arguments.strip() else {}
         if isinstance(given, dict) and self._name is not None:
-            events.append(ToolCalled(self._tools.call(self._name, given)))
-        else:
+            events += self._showing.end(self._tools.call(self._name, given))
+        elif not (is_cut and self._showing.is_on):  # what was seen as a call stays one
             events.append(Content(self._arguments))
+        self._showing.give_up()
         self._header = None
 
 

@@ -19,6 +19,7 @@ from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._json import as_call, parse, value_end
 from octavo.text.formats._lark import Lark, json_call
+from octavo.text.formats._parts import Growing, watch_json
 
 _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
 _BARE = '{"name": "'  # a call whose opening tag is missing
@@ -31,8 +32,14 @@ def dialect(source: str) -> Dialect | None:
     return Dialect("hermes", _OPENING, _parser, _add_rules)
 
 
-def _parser(tools: Tools) -> CallParser:
-    return CallParser(partial(_read, tools), (_OPENING, _BARE), (_CLOSING,))
+def _parser(tools: Tools, in_parts: bool = False) -> CallParser:
+    watch = partial(_watch, tools) if in_parts else None
+    return CallParser(partial(_read, tools), (_OPENING, _BARE), (_CLOSING,), watch=watch)
+
+
+def _watch(tools: Tools, text: str, at: int) -> Growing | None:
+    is_tagged = text.startswith(_OPENING, at)
+    return watch_json(tools, text, at + len(_OPENING)) if is_tagged else None
 
 
 def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found | Verdict:

@@ -19,6 +19,7 @@ from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._json import as_call, parse, value_end
 from octavo.text.formats._lark import Lark, json_call
+from octavo.text.formats._parts import Growing, watch_json
 from octavo.types import ToolCall
 
 _PYTHON = "<|python_tag|>"
@@ -33,8 +34,13 @@ def dialect(source: str) -> Dialect | None:
     return Dialect("llama_json", '{"name": "', _parser, _add_rules, only_first=True)
 
 
-def _parser(tools: Tools) -> CallParser:
-    return CallParser(partial(_read, tools), (_PYTHON, "{"))
+def _parser(tools: Tools, in_parts: bool = False) -> CallParser:
+    watch = partial(_watch, tools) if in_parts else None
+    return CallParser(partial(_read, tools), (_PYTHON, "{"), watch=watch)
+
+
+def _watch(tools: Tools, text: str, at: int) -> Growing | None:
+    return watch_json(tools, text, at + len(_PYTHON) * text.startswith(_PYTHON, at))
 
 
 def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found | Verdict:

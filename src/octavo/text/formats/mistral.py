@@ -24,6 +24,7 @@ from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._json import as_call, parse, value_end
 from octavo.text.formats._lark import Lark, json_call
+from octavo.text.formats._parts import Growing, JsonArguments, watch_json
 
 _OPENING, _ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _HEAD = re.compile(
@@ -40,8 +41,27 @@ def dialect(source: str) -> Dialect | None:
     return Dialect("mistral", _OPENING, _parser, add_rules)
 
 
-def _parser(tools: Tools) -> CallParser:
-    return CallParser(partial(_read, tools), (_OPENING,), tags=(_ID, _ARGS))
+def _parser(tools: Tools, in_parts: bool = False) -> CallParser:
+    watch = partial(_watch, tools) if in_parts else None
+    return CallParser(partial(_read, tools), (_OPENING,), tags=(_ID, _ARGS), watch=watch)
+
+
+def _watch(tools: Tools, text: str, at: int) -> Growing | None:
+    start = at + len(_OPENING)
+    head = _HEAD.match(text, start)
+    if head is None:
+        found = watch_json(tools, text, start)
+        if found is not None:
+            found.id = _new_id()
+        return found
+    if head["name"] not in tools:
+        return None
+    return JsonArguments(tools, head["name"], head.end(), head["id"] or _new_id())
+
+
+def _new_id() -> str:
+    """Nine letters and digits, as the templates demand."""
+    return secrets.token_hex(5)[:9]
 
 
 def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found | Verdict:
@@ -62,7 +82,7 @@ def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found
     values = value if isinstance(value, list) else [value]
     calls = [call for item in values if (call := as_call(tools, item)) is not None]
     given = head["id"] if head is not None else None
-    named = [replace(call, id=given or secrets.token_hex(5)[:9]) for call in calls]
+    named = [replace(call, id=given or _new_id()) for call in calls]
     return Found(tuple(named), end) if named else Verdict.TEXT
 
 

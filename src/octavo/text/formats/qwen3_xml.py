@@ -26,8 +26,17 @@ from octavo.text.formats._calls import CallParser, Found, Place, Verdict, closed
 from octavo.text.formats._declared import Tool, Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._lark import Lark, all_there, each_once, some_left
+from octavo.text.formats._parts import Growing
 from octavo.text.formats._strings import raw_string
-from octavo.text.formats._values import branches, fixed_values, kinds
+from octavo.text.formats._values import (
+    as_json,
+    branches,
+    fixed_values,
+    keeps_raw_text,
+    kinds,
+    text_value,
+)
+from octavo.text.split import overlap
 
 _OPENING, _FUNCTION, _PARAMETER = "<tool_call>", "<function=", "<parameter="
 _STRAYS = ("</tool_call>", "</function>", "</parameter>")
@@ -39,6 +48,14 @@ _NEXT = r"(?=<parameter=|</function>|</tool_call>|<tool_call>)"
 _END = re.compile(rf"\n</parameter>\s*(?:</parameter>\s*)*(?:{_NEXT}|\Z)")
 _LOOSE_END = re.compile(rf"\n?</parameter>\s*(?:</parameter>\s*)*(?:{_NEXT}|\Z)")
 _LINE_END = re.compile(r"\n?(?=<parameter=[^>\n]+>|</function>\s*(?:</tool_call>|\Z))")
+# What might end a value, with the line break that belongs to it.
+_ENDINGS = (*_STRAYS, _PARAMETER, _OPENING)
+_TAGS = (*_ENDINGS, *(f"\n{tag}" for tag in _ENDINGS))
+_TAG = re.compile("|".join(rf"\n?{re.escape(tag)}" for tag in _ENDINGS))
+_VALUE_ENDS = re.compile(r"\n</parameter>\s*(?=<parameter=|</function>)")
+_HEAD = re.compile(r"<tool_call>\s*<function=([^>\n]{1,256})>")
+_KEY = re.compile(r"\s*<parameter=([^>\n]+)>")
+_EMPTY = "\n</parameter>"
 _SWALLOWED = re.compile(r"\n</function>\s*</tool_call>\s*<tool_call>\s*<function=")
 
 
@@ -49,8 +66,16 @@ def dialect(source: str) -> Dialect | None:
     return Dialect("qwen3_xml", _OPENING, _parser, _add_rules)
 
 
-def _parser(tools: Tools) -> CallParser:
-    return CallParser(partial(_read, tools), (_OPENING, _FUNCTION), _STRAYS)
+def _parser(tools: Tools, in_parts: bool = False) -> CallParser:
+    watch = partial(_watch, tools) if in_parts else None
+    return CallParser(partial(_read, tools), (_OPENING, _FUNCTION), _STRAYS, watch=watch)
+
+
+def _watch(tools: Tools, text: str, at: int) -> Growing | None:
+    head = _HEAD.match(text, at)
+    if head is None or head[1] not in tools:
+        return None
+    return _Arguments(tools, head[1], head.end())
 
 
 def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found | Verdict:
@@ -161,8 +186,74 @@ class _Body:
     def _keep(self, name: str, start: int, end: int, after: int) -> int:
         """One line break on either side of the value is not part of it. Said again: the last."""
         start += self._text.startswith("\n", start) and start < end
-        self.arguments[name.strip()] = self._text[start:end]
+        self.arguments.setdefault(name.strip(), self._text[start:end])
         return after
+
+
+class _Arguments:
+    """Implements `Growing`: the arguments whose names begin at `at` or behind it.
+
+    Certain is a value's text before anything that looks like a tag; a value that holds such a text
+    is left to the end of the call, and all that follow it.
+    """
+
+    def __init__(self, tools: Tools, name: str, at: int) -> None:
+        self.name = name
+        self.id = ""
+        tool = tools.get(name)
+        self._schemas = tool.properties if tool else {}
+        self._at = at
+        self._in_string = False
+        self._seen: set[str] = set()
+
+    def more(self, text: str) -> str:
+        shown = ""
+        while (part := self._string(text) if self._in_string else self._next(text)) is not None:
+            shown += part
+        return shown
+
+    def _next(self, text: str) -> str | None:
+        """The beginning of an argument, or all of it."""
+        key = _KEY.match(text, self._at)
+        start = None if key is None else _own_line(text, key.end())
+        if key is None or start is None:
+            return None
+        name = key[1].strip()
+        schema, is_new = self._schemas.get(name), name not in self._seen
+        head = f"{', ' if self._seen else '{'}{as_json(name)}: " if is_new else ""
+        if is_new and keeps_raw_text(schema):
+            self._at, self._in_string = start, True
+            self._seen.add(name)
+            return f'{head}"'
+        found = _TAG.search(text, start)
+        end = _VALUE_ENDS.match(text, found.start()) if found else None
+        if found is None or end is None:
+            return None
+        self._at = end.end()
+        self._seen.add(name)
+        return f"{head}{as_json(text_value(text[start : found.start()], schema))}" if is_new else ""
+
+    def _string(self, text: str) -> str | None:
+        found = _TAG.search(text, self._at)
+        if found is None:
+            certain = len(text) - overlap(text[self._at :], _TAGS)
+            part, self._at = text[self._at : certain], max(self._at, certain)
+            return as_json(part)[1:-1] if part else None
+        part, self._at = text[self._at : found.start()], found.start()
+        end = _VALUE_ENDS.match(text, found.start())
+        if end is None:  # not yet, or the tag is part of the value
+            return as_json(part)[1:-1] if part else None
+        self._at, self._in_string = end.end(), False
+        return as_json(part)[1:-1] + '"'
+
+
+def _own_line(text: str, at: int) -> int | None:
+    """Where a value begins whose tag ends at `at`; None: not known, or not on its own line."""
+    if _EMPTY.startswith(text[at:]) and text[at:] != _EMPTY:
+        return None
+    if text.startswith(_EMPTY, at):
+        return at
+    return at + 1 if text.startswith("\n", at) else None
 
 
 # The grammar.
