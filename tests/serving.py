@@ -7,12 +7,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import uvicorn
 
 from octavo.chat import Chat, Reply
+from octavo.engine.places import PlaceView
 from octavo.engine.stats import Stats
 from octavo.errors import ContextFullError, OctavoError
 from octavo.plan.plan import Plan
@@ -20,6 +22,7 @@ from octavo.server.app import make_app
 from octavo.server.fleet import Fleet
 from octavo.server.guard import Rules
 from octavo.server.resident import Resident, Served
+from octavo.session import Moved
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import (
@@ -136,6 +139,22 @@ class ScriptedSession:
     def engine(self) -> ScriptedSession:
         return self
 
+    @property
+    def places(self) -> ScriptedSession:
+        return self
+
+    def views(self) -> list[PlaceView]:
+        n = self.plan.sequences
+        return [PlaceView(i, i, i < self.stats.running, 0, 0, 0, -1) for i in range(n)]
+
+    def save_place(self, number: int, path: Path) -> Moved:
+        raise NotImplementedError
+
+    restore_place = save_place
+
+    def erase_place(self, number: int) -> int:
+        raise NotImplementedError
+
     def set_context(self, n_tokens: int) -> None:
         self.plan = make_plan(context=n_tokens)
 
@@ -194,6 +213,7 @@ def serving(
     rules: Rules | None = None,
     *,
     waits: bool = True,
+    slot_folder: Path | None = None,
     **options: Any,
 ) -> Iterator[str]:
     """The address of a server that runs while the block does.
@@ -211,7 +231,7 @@ def serving(
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     config = uvicorn.Config(
-        make_app(fleet, rules), log_config=None, ws="none", timeout_graceful_shutdown=1
+        make_app(fleet, rules, slot_folder), log_config=None, ws="none", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

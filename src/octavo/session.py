@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -18,12 +19,13 @@ from numpy.typing import NDArray
 from octavo.chat import Answer, Chat, Reply
 from octavo.engine.engine import Engine
 from octavo.engine.loader import Progress, fingerprint, load_model
+from octavo.engine.places import Place
 from octavo.engine.speculative import DraftRule
 from octavo.engine.steps import Piece, Steps
 from octavo.errors import RequestError
 from octavo.gguf.reader import GGUFFile
-from octavo.kv import formats
-from octavo.kv.cache import Cache, pages_of
+from octavo.kv import disk, formats
+from octavo.kv.cache import Cache, Timeline, pages_of
 from octavo.kv.prefix import PrefixStore
 from octavo.kv.shelf import Shelf
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec
@@ -44,6 +46,14 @@ from octavo.types import (
 
 Messages = str | Sequence[Message | Mapping[str, Any]]
 SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What was saved or restored."""
+
+    n_tokens: int
+    n_bytes: int  # of the file
 
 
 class Session:
@@ -83,12 +93,15 @@ class Session:
             backend=backend,
             context=plan.context,
         )
-        shelf = keep and Shelf(keep[0], cache, fingerprint(file), budget_bytes=keep[1])
+        self._fingerprint = fingerprint(file)
+        shelf = keep and Shelf(keep[0], cache, self._fingerprint, budget_bytes=keep[1])
+        self._prefixes = PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots, shelf)
+        self._cache = cache
         self.engine = Engine(
             self._model,
             cache,
             vocabulary=self.tokenizer,
-            prefixes=PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots, shelf),
+            prefixes=self._prefixes,
             max_running=plan.sequences,
             piece_tokens=plan.batch_tokens,
             drafts=DraftRule(drafts.sources, max_tokens=plan.draft_tokens),
@@ -214,6 +227,74 @@ class Session:
         pooled = self.engine.embed(ids)
         rows = [vector(row, dimensions) for row in pooled]
         return np.stack(rows) if rows else np.zeros((0, pooled.shape[1]), np.float32)
+
+    def save_place(self, number: int, path: Path) -> Moved:
+        """Save the tokens that were last computed in a place, with their snapshots, to a file.
+
+        Raises:
+            RequestError: there is no such place, or it runs, or nothing of it is kept any more.
+            NotFoundError: the file cannot be written.
+        """
+
+        def save() -> Moved:
+            timeline = self._kept_in(number)
+            disk.save(timeline, path, self._fingerprint)
+            return Moved(timeline.n_tokens, path.stat().st_size)
+
+        return self.engine.call(save)
+
+    def restore_place(self, number: int, path: Path) -> Moved:
+        """Read such a file into a place; later prompts that begin so find it.
+
+        -> the tokens that a prompt can go on from.
+
+        Raises:
+            RequestError: there is no such place, or it runs.
+            NotFoundError, FileFormatError, ContextFullError: as `kv.disk.restore`.
+        """
+
+        def restore() -> Moved:
+            place = self._idle(number)
+            timeline = disk.restore(self._cache, path, self._fingerprint)
+            ids, n = timeline.ids.copy(), timeline.reachable(timeline.n_tokens)
+            self._prefixes.keep(timeline)
+            place.ids = ids
+            return Moved(n, path.stat().st_size)
+
+        return self.engine.call(restore)
+
+    def erase_place(self, number: int) -> int:
+        """Forget what was last computed in a place -> its number of tokens.
+
+        Raises:
+            RequestError: there is no such place, or it runs.
+        """
+
+        def erase() -> int:
+            place = self._idle(number)
+            timeline, n = self._prefixes.holding(place.ids), len(place.ids)
+            if timeline is not None:
+                self._prefixes.drop(timeline)
+            place.ids = place.ids[:0]
+            return n
+
+        return self.engine.call(erase)
+
+    def _idle(self, number: int) -> Place:
+        if not 0 <= number < len(self.engine.places):
+            raise RequestError(
+                f"There is no slot {number}", f"They are 0 to {len(self.engine.places) - 1}."
+            )
+        place = self.engine.places[number]
+        if place.job is not None:
+            raise RequestError(f"Slot {number} is computing", "Wait until it is idle.")
+        return place
+
+    def _kept_in(self, number: int) -> Timeline:
+        timeline = self._prefixes.holding(self._idle(number).ids)
+        if timeline is None:
+            raise RequestError(f"Slot {number} holds nothing", "Let it compute something first.")
+        return timeline
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text; with `special`, texts of control tokens become those tokens."""

@@ -78,6 +78,15 @@ class ServeFlags:
             help="Most memory of all models together: 24GB.  [default: what is free]",
         ),
     ] = None
+    slot_save_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--slot-save-path",
+            exists=True,
+            file_okay=False,
+            help="Folder where clients may save slots.",
+        ),
+    ] = None
     max_queue: Annotated[
         int, typer.Option("--max-queue", min=0, help="Requests that may wait; more get 429.")
     ] = 64
@@ -104,7 +113,7 @@ def main(model: Model, serve: ServeFlags, load: LoadFlags) -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("octavo").setLevel(logging.INFO)
     config = uvicorn.Config(
-        make_app(fleet, rules),
+        make_app(fleet, rules, serve.slot_save_path),
         log_config=None,
         log_level=logging.WARNING,
         access_log=False,

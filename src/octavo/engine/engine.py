@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from octavo.engine.decode import Decoding
 from octavo.engine.grammar import Vocabulary
 from octavo.engine.intake import Intake
+from octavo.engine.places import Places
 from octavo.engine.prefill import Prefilling
 from octavo.engine.scheduler import Prefill, Scheduler
 from octavo.engine.sequence import Outcome, Sequence
@@ -33,6 +36,7 @@ from octavo.models import Model
 from octavo.models.pooling import pool
 from octavo.types import FinishReason, SamplingParams
 
+Result = TypeVar("Result")
 DEFAULT_PARAMS = SamplingParams()
 # Kept prefixes go to disk when nobody has asked for anything for so long: a conversation can have
 # a gigabyte, and is not to be written after every turn of it.
@@ -71,6 +75,7 @@ class Engine:
         self._intake = Intake(model.config, cache, vocabulary)
         self._prefixes = prefixes
         self._scheduler: Scheduler[Sequence] = Scheduler(max_running, piece_tokens)
+        self.places = Places(max_running)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._places = threading.Semaphore(max_running + max_waiting)
         self._door = threading.Lock()  # held to enter the inbox, and to shut it
@@ -141,6 +146,23 @@ class Engine:
             stream.ids()
             vector[:] = pool(np.concatenate(job.states or []), pooling or self._config.pooling)
         return vectors
+
+    def call(self, work: Callable[[], Result]) -> Result:
+        """Run something on the engine's thread, between two steps, and wait for it.
+
+        Raises:
+            OctavoError: the engine is closed; or what `work` raises.
+        """
+        done: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+
+        self._enter(run)
+        return done.result()
 
     def close(self) -> None:
         """Finish the step at hand, end all requests as cancelled, and join the thread."""
@@ -230,6 +252,7 @@ class Engine:
             if self._draft_block is not None and job.states is None:
                 job.trail = self._draft_block.begin(timeline)
             self._scheduler.start(job)
+            self.places.take(job)
 
     def _open(self, job: Sequence) -> Timeline:
         """A timeline with room for the whole prompt, so that started prompts can finish."""
@@ -343,6 +366,7 @@ class Engine:
         job.spare_slots.clear()
         if timeline is None:
             return
+        self.places.leave(job, timeline.ids if keep else ())
         if not keep or self._prefixes is None:
             timeline.close()
             return

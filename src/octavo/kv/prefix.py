@@ -138,6 +138,17 @@ class PrefixStore:
         self._page_owners.update(timeline.pages)
         self._shrink()
 
+    def holding(self, ids: Ids) -> Timeline | None:
+        """The kept timeline that begins with all of `ids` (n,), if there is one."""
+        for timeline in reversed(self._kept):
+            if len(ids) and common_length(timeline.ids, ids) == len(ids):
+                return timeline
+        return None
+
+    def drop(self, timeline: Timeline) -> None:
+        """Close a kept timeline; it is not saved."""
+        self._close(timeline)
+
     def clear(self) -> None:
         """Close all kept timelines."""
         for timeline in self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from fastapi import Depends, FastAPI, Request
@@ -25,8 +26,11 @@ from octavo.server.wire.responses_store import ResponseStore
 GONE_STATUS = 499  # nobody reads it; the log and the counts do
 
 
-def make_app(fleet: Fleet, rules: Rules | None = None) -> FastAPI:
-    """The application that serves these models. The first begins to load when the app starts."""
+def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None = None) -> FastAPI:
+    """The application that serves these models. The first begins to load when the app starts.
+
+    `slot_folder`: where clients may save what slots computed; None: nowhere.
+    """
     rules = rules or Rules()
 
     @contextlib.asynccontextmanager
@@ -37,6 +41,7 @@ def make_app(fleet: Fleet, rules: Rules | None = None) -> FastAPI:
 
     app = FastAPI(title="Octavo", lifespan=life)
     app.state.fleet = fleet
+    app.state.slot_folder = slot_folder
     app.state.responses = ResponseStore()
     app.state.running = WeakValueDictionary()  # request id -> its feed, while it is answered
     for name in registry.names("server.routes"):

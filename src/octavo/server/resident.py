@@ -7,15 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.chat import Reply
+from octavo.engine.places import PlaceView
 from octavo.errors import BusyError, MemoryPlanError, OctavoError
 from octavo.plan.plan import Plan
 from octavo.server.faults import Fault, RefusedError
+from octavo.session import Moved
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import ChatRequest, SamplingParams
@@ -36,6 +39,14 @@ class Counted(Protocol):
 
     @property
     def stats(self) -> Counters: ...
+    @property
+    def places(self) -> Places: ...
+
+
+class Places(Protocol):
+    """What is needed of `engine.places.Places`."""
+
+    def views(self) -> list[PlaceView]: ...
 
 
 class Served(Protocol):
@@ -59,6 +70,9 @@ class Served(Protocol):
     def embed(
         self, texts: str | Sequence[str | Sequence[int]], dimensions: int | None = None
     ) -> NDArray[np.float32]: ...
+    def save_place(self, number: int, path: Path) -> Moved: ...
+    def restore_place(self, number: int, path: Path) -> Moved: ...
+    def erase_place(self, number: int) -> int: ...
     def close(self) -> None: ...
 
 

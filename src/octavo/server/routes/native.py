@@ -14,7 +14,7 @@ from octavo.chat import Answer
 from octavo.errors import OctavoError
 from octavo.server import sse
 from octavo.server.asking import complete, prompt_of, resident_of
-from octavo.server.faults import Fault, RefusedError, fault_of
+from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
 from octavo.server.record import Record
 from octavo.server.resident import Served
@@ -115,27 +115,6 @@ async def props(request: Request) -> JSONResponse:
             "build_info": _build(),
             "is_sleeping": False,
         }
-    )
-
-
-@router.get("/slots")
-async def slots(request: Request) -> JSONResponse:
-    """A place for each sequence that can run at once. `?fail_on_no_slot=1`: 503 if all work."""
-    session = resident_of(request).session
-    n_running = int(session.engine.stats.snapshot()["running"])
-    n_slots = session.plan.sequences
-    if request.query_params.get("fail_on_no_slot") and n_running >= n_slots:
-        raise RefusedError(Fault(503, "no slot available", retry_after_seconds=1))
-    return JSONResponse(
-        [
-            {
-                "id": number,
-                "n_ctx": session.plan.context,
-                "is_processing": number < n_running,
-                "next_token": {"n_decoded": 0, "n_remain": -1},
-            }
-            for number in range(n_slots)
-        ]
     )
 
 
