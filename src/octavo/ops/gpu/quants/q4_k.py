@@ -1,0 +1,30 @@
+"""q4_k: 8 groups of 32 4-bit numbers, each with a 6-bit scale and offset."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half, nibbles, scaled_offset
+
+
+@triton.jit
+def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places, half = halves(rows, n_blocks, first, 144, SPANS)
+    q = nibbles(load_bytes(places + 16 + half * 64, 64), 32)
+    scale, offset = levels(places, half)
+    return scaled_offset(q, scale, offset)
+
+
+@triton.jit
+def levels(places, half):
+    """Scales and offsets of the four groups of each span: (R, S, 4) float32 each."""
+    s = load_bytes(places + 4, 4)
+    m = load_bytes(places + 8, 4)
+    low = load_bytes(places + 12, 4)
+    is_upper = half[:, :, None] == 1
+    s = tl.where(is_upper, (low & 15) | ((s >> 2) & 0x30), s & 63)
+    m = tl.where(is_upper, (low >> 4) | ((m >> 2) & 0x30), m & 63)
+    d = load_half(places)[:, :, None]
+    dmin = load_half(places + 2)[:, :, None]
+    return d * s.to(tl.float32), -(dmin * m.to(tl.float32))

@@ -1,0 +1,215 @@
+"""Compile the GPU's kernels for a device that is not here, and say what they take.
+
+    python tests/gpu_compile.py cuda:90 [WORD]
+
+Operations are called as a model calls them, on tensors of the CPU, with a recorder in the place of
+the launches: each kernel is compiled with just the arguments that the device would see. A line of
+JSON for each: registers, bytes of local memory (spills), shared memory. WORD selects cases.
+
+A new case is a function in CASES; it calls operations.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import triton  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from octavo import quants  # noqa: E402
+from octavo.ops import gpu  # noqa: E402
+from octavo.ops.gpu import device  # noqa: E402
+from octavo.ops.weight import ExpertBank, Weight  # noqa: E402
+
+TARGETS = {
+    "cuda:75": (GPUTarget("cuda", 75, 32), 65536),
+    "cuda:89": (GPUTarget("cuda", 89, 32), 101376),
+    "cuda:90": (GPUTarget("cuda", 90, 32), 232448),
+    "hip:gfx1100": (GPUTarget("hip", "gfx1100", 32), 65536),
+    "hip:gfx90a": (GPUTarget("hip", "gfx90a", 64), 65536),
+}
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+TYPES = {
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.uint8: "*u8",
+    torch.int8: "*i8",
+    torch.int16: "*i16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint32: "*u32",
+}
+
+
+def weight(name: str, *shape: int) -> Weight:
+    """A weight of noise."""
+    form = quants.get(name)
+    n = int(np.prod(shape)) // form.block_elements * form.block_bytes
+    return Weight(name, name, shape, np.zeros(n, np.uint8), gpu)
+
+
+def few_products(name: str) -> Callable[[], object]:
+    from octavo.ops.gpu.linear import linear
+
+    w = weight(name, 2048, 2048)
+
+    def run() -> None:
+        linear(torch.zeros(1, 2048), (w,))
+        linear(torch.zeros(4, 2048), (w, w))
+
+    return run
+
+
+def many_products(name: str) -> Callable[[], object]:
+    from octavo.ops.gpu.linear import linear
+
+    return lambda: [linear(torch.zeros(n, 2048), (weight(name, 2048, 2048),)) for n in (16, 512)]
+
+
+def rows_of(name: str) -> Callable[[], object]:
+    from octavo.ops.gpu.embed import embed
+
+    return lambda: embed(weight(name, 64, 2048), torch.zeros(3, dtype=torch.int32))
+
+
+def expert_layer(gate: str, down: str, n_tokens: int) -> Callable[[], object]:
+    from octavo.ops.gpu.experts import experts
+
+    matrices = [weight(gate, 16, 512, 2048), weight(gate, 16, 512, 2048)]
+    bank = ExpertBank(*matrices, weight(down, 16, 2048, 512), "silu", gpu)
+    ids = torch.zeros(n_tokens, 8, dtype=torch.int32)
+    return lambda: experts(torch.zeros(n_tokens, 2048), bank, ids, torch.zeros(n_tokens, 8))
+
+
+def unit(name: str, n_tokens: int) -> Callable[[], object]:
+    from octavo.ops.gpu.glu import glu
+
+    gate, down, scale = (weight(n, *s) for n, s in ((name, (512, 2048)), (name, (2048, 512)),
+                                                    ("f32", (2048,))))  # fmt: skip
+    return lambda: glu(torch.zeros(n_tokens, 2048), gate, gate, down, "silu", scale)
+
+
+CASES: dict[str, Callable[[], Callable[[], object]]] = {
+    **{f"embed {n}": lambda n=n: rows_of(n) for n in gpu.quants.names()},
+    **{f"few {n}": lambda n=n: few_products(n) for n in ("q4_k", "q6_k", "q8_0", "f32")},
+    **{f"many {n}": lambda n=n: many_products(n) for n in ("q4_k", "q6_k", "q8_0")},
+    "experts few": lambda: expert_layer("q4_k", "q5_k", 1),
+    "experts many": lambda: expert_layer("q4_k", "q5_k", 512),
+    "glu few": lambda: unit("q8_0", 1),
+    "glu many": lambda: unit("q8_0", 512),
+}
+
+
+class Recorder:
+    """Takes the place of `JITFunction.run`: compiles for the target instead of launching."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self.target = target
+        self.seen: set[str] = set()
+        self.case = ""
+
+    def run(self, kernel: Any, *args: Any, **kwargs: Any) -> None:
+        names = kernel.arg_names
+        bound = dict(zip(names, args, strict=False)) | {
+            k: v for k, v in kwargs.items() if k in names
+        }
+        options = {k: v for k, v in kwargs.items() if k in ("num_warps", "num_stages")}
+        signature, constants, attributes = self._described(kernel, bound)
+        key = repr((kernel.__name__, signature, constants, attributes, options))
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        source = ASTSource(kernel, signature, constants, attributes)
+        start = time.perf_counter()
+        compiled = triton.compile(source, target=self.target, options=options)
+        seconds = time.perf_counter() - start
+        report = {"case": self.case, "kernel": kernel.__name__, **options}
+        report |= resources(compiled) | {"seconds": round(seconds, 1)}
+        print(json.dumps(report), flush=True)
+
+    @staticmethod
+    def _described(kernel: Any, bound: dict[str, Any]) -> tuple[Any, Any, Any]:
+        signature, constants, attributes = {}, {}, {}
+        for i, parameter in enumerate(kernel.params):
+            value = bound[parameter.name]
+            if parameter.is_constexpr or value is None or isinstance(value, bool):
+                signature[parameter.name], constants[parameter.name] = "constexpr", value
+            elif isinstance(value, torch.Tensor):
+                signature[parameter.name] = TYPES[value.dtype]
+                # On the device allocations are aligned to 512 bytes, in this process to 64 at best.
+                if value.storage_offset() * value.element_size() % 16 == 0:
+                    attributes[(i,)] = [["tt.divisibility", 16]]
+            elif isinstance(value, int):
+                if value == 1:
+                    signature[parameter.name], constants[parameter.name] = "constexpr", 1
+                else:
+                    signature[parameter.name] = "i32" if abs(value) < 2**31 else "i64"
+                    if value % 16 == 0:
+                        attributes[(i,)] = [["tt.divisibility", 16]]
+            else:
+                signature[parameter.name] = "fp32"
+        return signature, constants, attributes
+
+
+def resources(compiled: Any) -> dict[str, int]:
+    """Registers and bytes of local memory of a thread, shared memory of a program."""
+    found = {"shared": compiled.metadata.shared}
+    if "cubin" in compiled.asm:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(compiled.asm["cubin"])
+            file.flush()
+            text = subprocess.run(
+                [CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True
+            )
+        usage = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", text.stdout + text.stderr))
+        return found | {
+            "registers": int(usage["REG"]),
+            "local_bytes": int(usage["STACK"]) + int(usage["LOCAL"]),
+        }
+    usage = dict(re.findall(r"\.(\w+):\s+(\d+)", compiled.asm["amdgcn"]))
+    return found | {
+        "registers": int(usage["vgpr_count"]),
+        "local_bytes": int(usage["private_segment_fixed_size"]),
+    }
+
+
+def main() -> None:
+    """Compile every case whose name holds the word."""
+    target, shared = TARGETS[sys.argv[1]]
+    words = sys.argv[2:]
+    is_cuda = target.backend == "cuda"
+    fake = device.Device(
+        torch.device("cpu"), sys.argv[1], target.arch if is_cuda else 0, not is_cuda, 132, 0, shared
+    )
+    recorder = Recorder(target)
+    device.find.cache_clear()
+    device.torch.cuda.is_available = lambda: True
+    for module in [m for n, m in sys.modules.items() if n.startswith("octavo.ops.gpu")]:
+        if hasattr(module, "find") and module.__name__.rpartition(".")[2] != "quants":
+            module.find = lambda: fake
+    triton.runtime.JITFunction.run = (
+        lambda kernel, *args, grid, warmup, **kwargs: recorder.run(kernel, *args, **kwargs)
+    )
+    for name, case in CASES.items():
+        if all(word in name for word in words):
+            recorder.case = name
+            case()()
+
+
+if __name__ == "__main__":
+    main()
