@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from octavo.engine.grammar import Grammar, compile_grammar
+from octavo.engine.grammar import MAX_FRESH, Grammar, compile_grammar
 from octavo.engine.sampler import Sampler
 from octavo.errors import OctavoError, RequestError
 from octavo.gguf.meta import Metadata
@@ -161,3 +161,44 @@ def test_engine_obeys_the_grammar() -> None:
             text = b"".join(vocabulary.piece(id) for id in stream.ids())
             assert stream.finish_reason == "stop"
             assert re.fullmatch(rb"[0-9]{3}(ab)*!", text)
+
+
+def test_a_compiled_grammar_is_kept_fresh() -> None:
+    """The second one of a text is a copy: what the first was fed is not in it."""
+    vocabulary = LetterVocabulary(257)
+    spec = GrammarSpec("regex", "a+kept!")
+    one, two = compile_grammar(spec, vocabulary), compile_grammar(spec, vocabulary)
+    one.accept_text("aakept!")
+    assert one.is_complete
+    assert not two.is_complete
+    rows = []
+    for grammar in (two, compile_grammar(spec, vocabulary)):
+        row = np.zeros(257, np.float32)
+        assert grammar.mask(row) == 1
+        rows.append(np.flatnonzero(row == 0).tolist())
+    assert rows == [[ord("a") + 1]] * 2
+    for number in range(MAX_FRESH + 3):
+        compile_grammar(GrammarSpec("regex", f"a{{{number + 1}}}b"), vocabulary)
+    assert compile_grammar(spec, vocabulary).accept_text("akept!") > 0
+
+
+@pytest.mark.parametrize("calm", [False, True])
+def test_the_temperature_falls_where_a_calm_grammar_holds(calm: bool) -> None:
+    """Few tokens allowed: always the likeliest. Many: as if half the temperature was asked for."""
+    vocabulary = LetterVocabulary(257)
+
+    def chosen(spec: GrammarSpec, temperature: float) -> list[int]:
+        params = SamplingParams(
+            temperature=temperature, top_k=0, top_p=1, min_p=0, seed=3, grammar=spec
+        )
+        grammar = compile_grammar(spec, vocabulary)
+        sampler = Sampler(params, [], np.zeros(0, np.int32), grammar, frozenset({0}))
+        rows = np.random.default_rng(5).standard_normal((40, 257)).astype(np.float32)
+        return [sampler.choose(row).id for row in rows]
+
+    few, many = "[a-f]*", r"(?s:.)*"
+    likeliest = chosen(GrammarSpec("regex", few), 0)
+    assert (chosen(GrammarSpec("regex", few, calm=calm), 5.0) == likeliest) == calm
+    free = chosen(GrammarSpec("regex", many, calm=calm), 5.0)
+    assert (free == chosen(GrammarSpec("regex", many), 2.5)) == calm
+    assert (free == chosen(GrammarSpec("regex", many), 5.0)) != calm

@@ -34,11 +34,15 @@ class Trigger:
 
 @dataclass(frozen=True)
 class GrammarSpec:
-    """What the output must match: a JSON schema (as JSON text), a regex or a Lark grammar."""
+    """What the output must match: a JSON schema (as JSON text), a regex or a Lark grammar.
+
+    `calm`: while it holds the temperature falls: 0 where few tokens may come, half elsewhere.
+    """
 
     kind: GrammarKind
     text: str
     trigger: Trigger | None = None  # None: from the first token on
+    calm: bool = False
 
 
 @dataclass(frozen=True)

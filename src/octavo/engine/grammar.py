@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +18,9 @@ from octavo.types import GrammarSpec
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
+
+
+MAX_FRESH = 64  # compiled grammars kept for each vocabulary
 
 
 class Vocabulary(Protocol):
@@ -60,10 +64,11 @@ class Grammar(Protocol):
         """Nothing can follow but the end."""
         ...
 
-    def mask(self, row: NDArray[np.float32]) -> None:
+    def mask(self, row: NDArray[np.float32]) -> int | None:
         """Set the logits (V,) of all tokens that may not come next to -inf.
 
-        Stop tokens are left where the text may end.
+        Stop tokens are left where the text may end. -> how many tokens are left; None: it does
+        not hold yet.
         """
         ...
 
@@ -119,16 +124,19 @@ def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> TextGrammar:
         "lark": LLMatcher.grammar_from_lark,
     }
     kind = spec.kind.replace("_", " ")
-    try:
-        source = sources[spec.kind](spec.text)
-    except ValueError as error:
-        raise RequestError(f"the {kind} is no valid JSON: {error}", "Correct it.") from error
-    tokenizer = _tokenizer(vocabulary)
-    matcher = LLMatcher(tokenizer, source, log_level=0)
-    if matcher.is_error():
-        reason = matcher.get_error().strip()
-        raise RequestError(f"the {kind} cannot be used: {reason}", "Correct or simplify it.")
-    return _Matcher(matcher, tokenizer, vocabulary.encode)
+    tokenizer, fresh = _compiled(vocabulary)
+    matcher = fresh.get((spec.kind, spec.text))
+    if matcher is None:
+        try:
+            source = sources[spec.kind](spec.text)
+        except ValueError as error:
+            raise RequestError(f"the {kind} is no valid JSON: {error}", "Correct it.") from error
+        matcher = LLMatcher(tokenizer, source, log_level=0)
+        if matcher.is_error():
+            reason = matcher.get_error().strip()
+            raise RequestError(f"the {kind} cannot be used: {reason}", "Correct or simplify it.")
+        fresh.put((spec.kind, spec.text), matcher)
+    return _Matcher(matcher.deep_copy(), tokenizer, vocabulary.encode)
 
 
 class _Matcher:
@@ -145,7 +153,7 @@ class _Matcher:
     def is_complete(self) -> bool:
         return bool(self._matcher.is_stopped())
 
-    def mask(self, row: NDArray[np.float32]) -> None:
+    def mask(self, row: NDArray[np.float32]) -> int:
         allowed = np.unpackbits(
             np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little"
         )[: len(row)].view(np.bool_)
@@ -153,6 +161,7 @@ class _Matcher:
         known = row[: len(allowed)]
         known[...] = np.where(allowed, known, np.float32(-np.inf))
         row[len(allowed) :] = -np.inf
+        return int(np.count_nonzero(allowed))
 
     def accept(self, token: int) -> None:
         if not self._matcher.consume_token(token):
@@ -209,16 +218,40 @@ class _Pieces:
         return [self._of_byte[b] for b in data if b in self._of_byte]
 
 
-_tokenizers: WeakKeyDictionary[Vocabulary, LLTokenizer] = WeakKeyDictionary()
+class _Fresh:
+    """Compiled grammars that nothing was fed yet, to be copied; the latest ones.
+
+    An agent sends the same tools with every request, and many of them compile for 0.1 s.
+    """
+
+    def __init__(self) -> None:
+        self._matchers: OrderedDict[tuple[str, str], LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, str]) -> LLMatcher | None:
+        with self._lock:
+            if key in self._matchers:
+                self._matchers.move_to_end(key)
+            return self._matchers.get(key)
+
+    def put(self, key: tuple[str, str], matcher: LLMatcher) -> None:
+        with self._lock:
+            self._matchers[key] = matcher
+            if len(self._matchers) > MAX_FRESH:
+                self._matchers.popitem(last=False)
+
+
+_tokenizers: WeakKeyDictionary[Vocabulary, tuple[LLTokenizer, _Fresh]] = WeakKeyDictionary()
 _building = threading.Lock()
 
 
-def _tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
+def _compiled(vocabulary: Vocabulary) -> tuple[LLTokenizer, _Fresh]:
+    """What is kept for a vocabulary."""
     from llguidance import LLTokenizer
 
     with _building:
         if vocabulary not in _tokenizers:
             stops = sorted(vocabulary.stop_ids) or None
             pieces: Any = _Pieces(vocabulary)  # looks like what it takes, is no subclass
-            _tokenizers[vocabulary] = LLTokenizer(pieces, eos_token=stops)
+            _tokenizers[vocabulary] = LLTokenizer(pieces, eos_token=stops), _Fresh()
         return _tokenizers[vocabulary]

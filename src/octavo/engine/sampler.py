@@ -29,6 +29,8 @@ Candidates = tuple[Ids, Values]  # token ids and their logits, best first
 COLUMNS = 1024  # column maxima taken for a bound
 NUCLEUS_DEPTHS = (3.0, 6.0, 9.0, 12.0, 16.0, math.inf)  # logits below the top, for top-p
 MIN_TEMPERATURE = 1e-6
+CALM = 0.5  # of the temperature is left where a calm grammar lets text be free
+FEW_SHARE = 8  # where it leaves less than one in so many tokens, the likeliest is taken
 
 
 class Sampler:
@@ -68,8 +70,7 @@ class Sampler:
         """
         n_logprobs = self._params.n_logprobs
         raw = None if n_logprobs is None else row.copy()
-        self._apply_rules(row)
-        chosen = self._draw(row)
+        chosen = self._draw(row, self._apply_rules(row))
         self.history.add(chosen)
         if self.grammar is not None and chosen not in self._stop_ids:
             self.grammar.accept(chosen)
@@ -77,28 +78,38 @@ class Sampler:
             return Token(chosen)
         return _with_logprobs(chosen, raw, n_logprobs)
 
-    def _apply_rules(self, row: Row) -> None:
+    def _apply_rules(self, row: Row) -> float:
+        """-> the temperature that holds for this row."""
+        n_allowed = None
         if len(self._bias_ids):
             known = self._bias_ids < len(row)
             row[self._bias_ids[known]] += self._biases[known]
         if len(self._forbidden):
             row[self._forbidden] = -np.inf
         if self.grammar is not None:
-            self.grammar.mask(row)
+            n_allowed = self.grammar.mask(row)
         penalise_repeats(row, self.history, self._params)
         penalise_copies(row, self.history, self._params)
+        return self._temperature(n_allowed, len(row))
 
-    def _draw(self, row: Row) -> int:
+    def _temperature(self, n_allowed: int | None, n_vocab: int) -> float:
+        """The one that was asked for, less of it where a calm grammar holds."""
+        spec, asked = self._params.grammar, self._params.temperature
+        if spec is None or not spec.calm or n_allowed is None:
+            return asked
+        return 0.0 if n_allowed * FEW_SHARE < n_vocab else asked * CALM
+
+    def _draw(self, row: Row, temperature: float) -> int:
         best = int(row.argmax())
         top = float(row[best])
         if math.isnan(top):
             raise OctavoError("the model computed values that are no numbers", "Check its file.")
         if top == -math.inf:
             raise RequestError("no token is allowed here", "Loosen the grammar or the logit_bias.")
-        if self._params.temperature == 0:
+        if temperature == 0:
             return best
         ids, x = candidates(row, top, self._params)
-        scale = max(self._params.temperature, MIN_TEMPERATURE)
+        scale = max(temperature, MIN_TEMPERATURE)
         place = _pick(np.exp((x - top) / scale), float(self._random.random()))
         return int(ids[place])
 

@@ -41,9 +41,8 @@ class WaitingGrammar:
     def is_complete(self) -> bool:
         return self._is_on and self._inner.is_complete
 
-    def mask(self, row: NDArray[np.float32]) -> None:
-        if self._is_on:
-            self._inner.mask(row)
+    def mask(self, row: NDArray[np.float32]) -> int | None:
+        return self._inner.mask(row) if self._is_on else None
 
     def accept(self, token: int) -> None:
         if self._is_on:

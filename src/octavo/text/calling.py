@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections import OrderedDict
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from octavo.errors import RequestError, UnsupportedError
 from octavo.text import formats
@@ -15,14 +19,26 @@ from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import ChatRequest, GrammarSpec, ToolChoice, Trigger
 
+_MAX_TEXTS = 64
+_Key = tuple[str, str, bool, tuple[tuple[str, str], ...]]
+_texts: WeakKeyDictionary[Tokenizer, OrderedDict[_Key, str]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
 
 class Calling:
     """How the model calls the tools of a request."""
 
     def __init__(
-        self, tools: Tools, dialect: Dialect | None, choice: ToolChoice, tokenizer: Tokenizer
+        self,
+        tools: Tools,
+        dialect: Dialect | None,
+        choice: ToolChoice,
+        tokenizer: Tokenizer,
+        source: str,
     ) -> None:
+        """`source`: text of the template, which the dialect follows."""
         self._tools = tools
+        self._source = source
         self._dialect = dialect
         self._choice = choice
         self._tokenizer = tokenizer
@@ -53,7 +69,7 @@ class Calling:
                 "It is not known how this model writes calls, so none can be required",
                 "Use tool_choice auto.",
             )
-        return cls(tools, dialect, choice, tokenizer)
+        return cls(tools, dialect, choice, tokenizer, template.source)
 
     def parser(self, in_parts: bool = False) -> ContentParser | None:
         """A parser of the answer; None: calls come as text, as the model writes them.
@@ -90,16 +106,30 @@ class Calling:
         if not is_required:
             text = self._text(dialect, checked, "calls")
             trigger = Trigger(dialect.opening, dialect.only_first, reasoning_tags, in_reasoning)
-            return GrammarSpec("lark", text, trigger)
+            return GrammarSpec("lark", text, trigger, calm=True)
         # The thinking ends with a tag, and a line break or two.
         blanks = r"/\n{0,2}/ " if in_reasoning else ""
         text = self._text(dialect, checked, f"{blanks}OPENING calls")
-        return GrammarSpec(
-            "lark", text, Trigger("", False, reasoning_tags, True) if in_reasoning else None
-        )
+        waits = Trigger("", False, reasoning_tags, True) if in_reasoning else None
+        return GrammarSpec("lark", text, waits, calm=True)
 
     def _text(self, dialect: Dialect, tools: Tools, start: str) -> str:
-        """The whole grammar, checked."""
+        """The whole grammar, checked. The latest ones are kept: agents repeat their tools."""
+        declared = tuple((tool.name, json.dumps(tool.parameters)) for tool in tools)
+        key = (self._source, start, self._choice.parallel, declared)
+        with _lock:
+            kept = _texts.setdefault(self._tokenizer, OrderedDict())
+            if key in kept:
+                kept.move_to_end(key)
+                return kept[key]
+        text = self._write(dialect, tools, start)
+        with _lock:
+            kept[key] = text
+            if len(kept) > _MAX_TEXTS:
+                kept.popitem(last=False)
+        return text
+
+    def _write(self, dialect: Dialect, tools: Tools, start: str) -> str:
         text = self._rules(dialect, tools, start)
         if not (fault := _fault(text)):
             return text
