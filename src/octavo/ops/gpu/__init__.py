@@ -18,8 +18,13 @@ except ImportError as error:
     ) from error
 
 from octavo.ops.gpu.arrange import add, concat, softcap, take
+from octavo.ops.gpu.attend import attend
 from octavo.ops.gpu.device import alloc
+from octavo.ops.gpu.embed import embed
+from octavo.ops.gpu.experts import experts
+from octavo.ops.gpu.glu import glu
 from octavo.ops.gpu.graph import capture
+from octavo.ops.gpu.linear import linear
 from octavo.ops.gpu.norm import norm
 from octavo.ops.gpu.rope import rope
 from octavo.ops.gpu.route import route
@@ -29,10 +34,15 @@ from octavo.ops.gpu.weights import place
 __all__ = [
     "add",
     "alloc",
+    "attend",
     "capture",
     "concat",
+    "embed",
+    "experts",
     "fetch",
+    "glu",
     "host",
+    "linear",
     "norm",
     "place",
     "rope",
