@@ -61,7 +61,7 @@ def digest(tokens: np.ndarray) -> np.float32:
 
 def ask(store: PrefixStore, tokens: np.ndarray, marks: tuple[int, ...] = ()) -> tuple[int, str]:
     """One request from beginning to end."""
-    timeline, n_reused, reason = store.find(tokens)
+    timeline, n_reused, _, reason = store.find(tokens)
     assert n_reused == timeline.n_tokens < len(tokens)
     np.testing.assert_array_equal(timeline.ids, tokens[:n_reused])
     for layer in timeline.cache.recurrent:
@@ -126,7 +126,7 @@ def test_running_timelines_are_found_too() -> None:
         prompt = ids(range(100))
         first = store.find(prompt).timeline
         run(store, first, prompt, marks=(70,))
-        second, n_reused, _ = store.find(ids(range(90), 5, 6))
+        second, n_reused, *_ = store.find(ids(range(90), 5, 6))
         assert n_reused == (70 if cache.recurrent else 90)
         run(store, second, ids(range(90), 5, 6))
         run(store, first, ids(range(120)))
@@ -267,6 +267,64 @@ def test_snapshots_count_against_the_one_budget() -> None:
     ask(store, ids(range(30)), marks=(5, 10, 15))
     assert page < store.n_bytes <= page + 2 * slot
     assert ask(store, ids(range(30), 1))[0] == 30
+
+
+def side_request(store: PrefixStore, number: int, n_tokens: int = 70) -> None:
+    start = 10_000 + 1000 * number
+    ask(store, ids(range(start, start + n_tokens)), marks=(20, 60))
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("specs", [(ATTENTION,), (ATTENTION, RECURRENT)])
+def test_side_requests_do_not_evict_the_conversation(
+    specs: tuple[LayerSpec, ...], turns: int
+) -> None:
+    """However many there are, also before the conversation's second turn."""
+    _, store = make(*specs, n_pages=32, n_snapshots=6)
+    conversation = ids(range(900))
+    for turn in range(turns):
+        conversation = np.concatenate([conversation, ids(range(turn * 50, turn * 50 + 50))])
+        ask(store, conversation, marks=(600, len(conversation) - 5))
+    for number in range(60):
+        side_request(store, number)
+    n_reused, _ = ask(store, np.concatenate([conversation, ids(1, 2, 3)]))
+    assert n_reused == len(conversation)
+    assert ask(store, ids(range(700), 5, 6))[0] == (700 if len(specs) == 1 else 600)
+
+
+def test_two_clients_take_turns() -> None:
+    _, store = make(ATTENTION, n_pages=40)
+    chats = [ids(range(start, start + 800)) for start in (0, 2000)]
+    for turn in range(5):
+        for i in range(2):
+            if turn:
+                chats[i] = np.concatenate([chats[i], ids(range(40))])
+            assert ask(store, chats[i])[0] == (len(chats[i]) - 40 if turn else 0)
+            side_request(store, 2 * turn + i)
+
+
+def test_conversations_that_ended_make_room_for_new_ones() -> None:
+    """Their privilege goes when what was evicted for their sake is asked for again."""
+    _, store = make(ATTENTION, n_pages=32)
+    for start in (0, 2000, 4000, 6000):
+        for n in (400, 450):  # continued once, and never again
+            ask(store, ids(range(start, start + n)))
+    reused = []
+    chats = [ids(range(start, start + 500)) for start in (20_000, 30_000)]
+    for _ in range(6):
+        for i in range(2):
+            reused += [ask(store, chats[i])[0] / len(chats[i])]
+            chats[i] = np.concatenate([chats[i], ids(range(10))])
+    assert min(reused[-4:]) > 0.9
+
+
+def test_what_was_evicted_is_said_so() -> None:
+    _, store = make(ATTENTION, n_pages=4)
+    ask(store, ids(range(200)))
+    ask(store, ids(range(1000, 1200)))
+    found = store.find(ids(range(200)))
+    assert (found.cause, found.n_reused, store.n_evicted) == ("evicted", 0, 1)
+    assert found.reason == "199 tokens of it had been given up for others"
 
 
 def test_random_requests_leave_nothing_behind() -> None:

@@ -148,6 +148,8 @@ class Usage:
     first_token_seconds: float = 0.0  # from submit to the first token
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    reuse_cause: str = ""  # why no more was found in the cache, as `kv.prefix.Cause`
+    reuse_reason: str = ""  # the same with numbers, for people
 
 
 @dataclass(frozen=True)

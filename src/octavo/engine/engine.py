@@ -262,7 +262,8 @@ class Engine:
         elif self._prefixes is None:
             timeline = self._cache.open()
         else:
-            timeline = self._prefixes.find(np.array(job.ids, np.int32)).timeline
+            found = self._prefixes.find(np.array(job.ids, np.int32))
+            timeline, job.reuse = found.timeline, job.reuse or (found.cause, found.reason)
         try:
             timeline.reserve(len(job.ids) - timeline.n_tokens)
         except CacheFullError:

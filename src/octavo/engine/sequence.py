@@ -45,6 +45,7 @@ class Sequence:
     luck: Luck = field(default_factory=Luck)
     spare_slots: list[int] = field(default_factory=list)  # for states between guesses
     n_cached: int = 0
+    reuse: tuple[str, str] | None = None  # cause and reason, as in `Usage`
     n_drafted: int = 0
     n_accepted: int = 0
     clock: Clock = field(default_factory=Clock)
@@ -120,6 +121,8 @@ class Sequence:
             first_token_seconds=first - c.submitted if c.first_token else 0.0,
             drafted_tokens=self.n_drafted,
             accepted_tokens=self.n_accepted,
+            reuse_cause=self.reuse[0] if self.reuse else "",
+            reuse_reason=self.reuse[1] if self.reuse else "",
         )
 
 

@@ -144,6 +144,7 @@ class Timeline:
         self.slot = slot
         self.snapshots: dict[int, int] = {}
         self.n_tokens = 0
+        self.n_uses = 0  # how often a sequence went on from it, or from what it went on from
         self.is_closed = False
         self._ids: Ids = np.zeros(PAGE_TOKENS, np.int32)
 

@@ -11,6 +11,7 @@ class Pool:
     """Places first..first+n-1, each with a count of its owners; free when the count is 0."""
 
     def __init__(self, n: int, first: int = 0) -> None:
+        self.n_places = n
         self._counts = np.zeros(first + n, np.int32)
         # A stack: the place freed last is used next, its memory is still warm.
         self._free = list(range(first + n - 1, first - 1, -1))

@@ -1,30 +1,44 @@
 """Finished sequences, kept so that the next request need not compute the same tokens again.
 
 Kept timelines are parked: their pages and recurrent snapshots stay in the cache under one byte
-budget, and go, least recently used first, when running sequences need the room.
+budget, and go when running sequences need the room: first what nothing went on from, small ones
+before large ones, so that a client's side requests cannot push out its conversation; of equals the
+least recently used. Where that was wrong, because something that went is asked for again, the
+oldest conversation loses its privilege.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from octavo.kv.cache import Cache, Ids, Timeline
 from octavo.kv.shelf import Shelf, common_length
+from octavo.kv.state import PAGE_TOKENS
+
+# Why no more of a prompt was reused: all was, or what was kept ended there; the tokens differ; a
+# recurrent model has no state there; what was kept was given up; or nothing like it was ever kept.
+Cause = Literal["whole", "end", "diverged", "snapshot", "evicted", "new"]
 
 
 class Reuse(NamedTuple):
     """What was found for a prompt. `timeline` runs and holds the first `n_reused` tokens of it.
 
-    `reason` says, for the log, where reuse ended and why.
+    `cause` and `reason` say, for programs and for the log, where reuse ended and why.
     """
 
     timeline: Timeline
     n_reused: int
+    cause: Cause
     reason: str
+
+
+_REMEMBERED_TOKENS = 1 << 20  # of what was given up, to know it again: 4 MB
+# A sequence is small that has less than so much of the pages: side requests, not conversations.
+_SMALL_SHARE = 1 / 16
 
 
 class PrefixStore:
@@ -46,6 +60,8 @@ class PrefixStore:
         self._kept: list[Timeline] = []  # least recently used first
         self._running: list[Timeline] = []
         self._page_owners: Counter[int] = Counter()  # page -> kept timelines that hold it
+        self._gone: deque[Ids] = deque()  # tokens of what was given up, the latest last
+        self.n_evicted = 0
         cache.reclaim_pages = self._free_pages
         cache.reclaim_slots = self._drop_snapshot
 
@@ -79,14 +95,20 @@ class PrefixStore:
         if self.shelf and (restored := self.shelf.restore(wanted, n_reused)):
             self.keep(restored)
             best, n_common, n_reused = self._best(wanted)
-        reason = _reason(best, n_common, n_reused, len(wanted))
+        cause, reason = _reason(best, n_common, n_reused, len(wanted))
+        n_gone = max((common_length(ids, wanted) for ids in self._gone), default=0)
+        if n_gone > n_common and n_gone >= PAGE_TOKENS:
+            cause, reason = "evicted", f"{n_gone} tokens of it had been given up for others"
+            self._demote()
         if best is None or n_reused == 0:
             timeline = self._cache.open()
         else:
             self._touch(best)
             timeline = best.fork(n_reused)
+            if 2 * n_reused >= best.n_tokens:  # more than that they begin alike
+                timeline.n_uses = best.n_uses + 1
         self._running.append(timeline)
-        return Reuse(timeline, n_reused, reason)
+        return Reuse(timeline, n_reused, cause, reason)
 
     def _best(self, wanted: Ids) -> tuple[Timeline | None, int, int]:
         """The timeline that helps most, its tokens in common and those to be reused."""
@@ -128,11 +150,13 @@ class PrefixStore:
             n_common = common_length(kept.ids, timeline.ids)
             if n_common == timeline.n_tokens:  # nothing new
                 _give_snapshots(timeline, kept)
+                kept.n_uses = max(kept.n_uses, timeline.n_uses)
                 timeline.close()
                 self._touch(kept)
                 return self._shrink()
             if n_common == kept.n_tokens:
                 _give_snapshots(kept, timeline)
+                timeline.n_uses = max(kept.n_uses, timeline.n_uses)
                 self._close(kept)
         self._kept.append(timeline)
         self._page_owners.update(timeline.pages)
@@ -187,7 +211,7 @@ class PrefixStore:
         can_spare = any(len(t.snapshots) > 1 for t in (*self._kept, *self._running))
         if len(self._kept) <= 1 and can_spare:
             return self._drop_snapshot()
-        return self._evict_oldest() or self._drop_snapshot()
+        return self._evict() or self._drop_snapshot()
 
     def _free_pages(self, n: int, own: Sequence[int]) -> bool:
         """Close kept timelines until n pages more are free; none, if that is not enough.
@@ -204,17 +228,34 @@ class PrefixStore:
             return pool.n_free + sum(pool.owners(page) == 1 for page in own)
 
         wanted = n_gained() + n
-        while n_gained() < wanted and self._evict_oldest():
+        while n_gained() < wanted and self._evict():
             pass
         return n_gained() >= wanted
 
-    def _evict_oldest(self) -> bool:
+    def _evict(self) -> bool:
         if not self._kept:
             return False
+        timeline = min(self._kept, key=self._rank)  # of equals the first: the oldest
         if self.shelf:
-            self.shelf.save(self._kept[0])
-        self._close(self._kept[0])
+            self.shelf.save(timeline)
+        self._gone.append(timeline.ids.copy())
+        while sum(map(len, self._gone)) > _REMEMBERED_TOKENS:
+            self._gone.popleft()
+        self.n_evicted += 1
+        self._close(timeline)
         return True
+
+    def _rank(self, timeline: Timeline) -> int:
+        """What goes first has the lowest."""
+        if timeline.n_uses:
+            return 2
+        return int(len(timeline.pages) > _SMALL_SHARE * self._cache.pages.n_places)
+
+    def _demote(self) -> None:
+        """What went was wanted after all: the oldest conversation goes before other things now."""
+        conversations = [timeline for timeline in self._kept if timeline.n_uses]
+        if len(conversations) > 1:  # the latest one keeps its place
+            conversations[0].n_uses = 0
 
     def _close(self, timeline: Timeline) -> None:
         self._kept.remove(timeline)
@@ -223,16 +264,25 @@ class PrefixStore:
         timeline.close()
 
     def _drop_snapshot(self) -> bool:
-        """Drop a snapshot of the timeline that has most, of equals the least recently used.
+        """Drop the snapshot whose loss costs least. False: there is none.
 
-        So one long conversation cannot crowd out the others. False: there is none.
+        The loss is what would be computed again from the snapshot before it, less the longer ago
+        its timeline was used. The newest of a timeline stays while it has others: the next turn
+        starts from it.
         """
-        owner = max((*self._kept, *self._running), key=lambda t: len(t.snapshots), default=None)
-        if owner is None or not owner.snapshots:
+        # Running ones are as recent as the latest kept one; forks share snapshots.
+        ages = [(t, 0) for t in self._running]
+        ages += [(t, age) for age, t in enumerate(reversed(self._kept))]
+        losses = [
+            (gap / (1 + age), -len(timeline.snapshots), -age, n, timeline)
+            for timeline, age in ages
+            for n, gap in _spare(timeline)
+        ]
+        if not losses:
             return False
-        n = _least_useful(owner)
+        *_, n, owner = min(losses, key=lambda loss: loss[:3])
         slot = owner.snapshots[n]
-        for timeline in (*self._kept, *self._running):  # forks share it
+        for timeline in (*self._kept, *self._running):
             if timeline.snapshots.get(n) == slot:
                 timeline.drop_snapshot(n)
                 if timeline in self._kept and not timeline.snapshots:
@@ -240,16 +290,12 @@ class PrefixStore:
         return True
 
 
-def _least_useful(timeline: Timeline) -> int:
-    """The snapshot whose loss costs least: the one shortest after its predecessor.
-
-    The newest stays as long as there are others: the next turn starts from it.
-    """
+def _spare(timeline: Timeline) -> list[tuple[int, int]]:
+    """Snapshots that may go, each with the tokens from the one before it."""
     places = sorted(timeline.snapshots)
-    if len(places) == 1:
-        return places[0]
-    gaps = np.diff(places[:-1], prepend=0)
-    return places[int(gaps.argmin())]
+    gaps = np.diff(places, prepend=0).tolist()
+    pairs = list(zip(places, gaps, strict=True))
+    return pairs[:-1] if len(pairs) > 1 else pairs
 
 
 def _give_snapshots(giver: Timeline, taker: Timeline) -> None:
@@ -260,16 +306,21 @@ def _give_snapshots(giver: Timeline, taker: Timeline) -> None:
             taker.keep(n, slot)
 
 
-def _reason(best: Timeline | None, n_common: int, n_reused: int, n_wanted: int) -> str:
+def _reason(
+    best: Timeline | None, n_common: int, n_reused: int, n_wanted: int
+) -> tuple[Cause, str]:
     if n_wanted == 0:
-        return "a prompt of one token is always computed"
+        return "whole", "a prompt of one token is always computed"
     if best is None:
-        return "nothing was kept"
+        return "new", "nothing was kept"
     if n_reused < n_common:
         place = f"token {n_reused}" if n_reused else "the start"
-        return f"no snapshot between {place} and token {n_common}, up to which the tokens agree"
+        return (
+            "snapshot",
+            f"no snapshot between {place} and token {n_common}, up to which the tokens agree",
+        )
     if n_common == n_wanted:
-        return "all but the last token was kept"
+        return "whole", "all but the last token was kept"
     if n_common == best.n_tokens:
-        return f"what was kept ends at token {n_common} of {n_wanted + 1}"
-    return f"diverged at token {n_common} of {n_wanted + 1}"
+        return "end", f"what was kept ends at token {n_common} of {n_wanted + 1}"
+    return "diverged", f"diverged at token {n_common} of {n_wanted + 1}"
