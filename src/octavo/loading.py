@@ -21,8 +21,6 @@ from octavo.settings import Settings
 
 FileProgress = Callable[[str, int, int | None], None]
 CACHE_DIR_BYTES = 8 << 30
-# The card gets the weights from the mapped file, and large pieces of a prompt keep it busy.
-_CARD_WISHES: Mapping[str, Any] = {"weights": "map", "batch": 4096}
 
 _SOURCES: Mapping[str, frozenset[Source]] = {
     "auto": frozenset({"mtp", "lookup"}),
@@ -66,7 +64,7 @@ def load(
     """
     path = locate(model)
     operations, rule = _backend(backend), _draft_rule(speculate)
-    asked = _wishes({**_CARD_WISHES, **wishes} if backend == "gpu" else wishes, speculate)
+    asked = _wishes(wishes, speculate, backend)
     folder = Path(cache_dir).expanduser() if cache_dir is not None else None
     keep = (folder, cache_dir_bytes) if folder is not None else None
     with open_gguf(path) as file:
@@ -86,7 +84,7 @@ def plan_for(
 
     Raises: as `load`.
     """
-    operations, asked = _backend(backend), _wishes(wishes, speculate)
+    operations, asked = _backend(backend), _wishes(wishes, speculate, backend)
     fast, hardware = _fast_formats(operations), probe()
     with open_gguf(locate(model)) as file:
         if room_bytes is None:
@@ -114,7 +112,7 @@ def locate(model: str | Path, progress: FileProgress | None = None) -> Path:
     return resolve(str(model), Settings.from_environment(), progress)
 
 
-def _wishes(given: Mapping[str, Any], speculate: str) -> Wishes:
+def _wishes(given: Mapping[str, Any], speculate: str, backend: str) -> Wishes:
     unknown = given.keys() - Wishes.__dataclass_fields__.keys()
     if unknown:
         raise SettingError(
@@ -122,7 +120,8 @@ def _wishes(given: Mapping[str, Any], speculate: str) -> Wishes:
             f"It knows {', '.join(Wishes.__dataclass_fields__)}.",
         )
     draft = {"draft_tokens": 0} if speculate == "off" else {}
-    return Wishes(**(draft | dict(given)))
+    place = {"placement": "gpu"} if backend == "gpu" else {}
+    return Wishes(**(draft | place | dict(given)))
 
 
 def _backend(name: str) -> Backend:
