@@ -24,9 +24,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.errors import FileFormatError, NotFoundError
 from octavo.kv.cache import Cache, Ids, Timeline, pages_of
+from octavo.ops import host
+from octavo.ops.backend import Memory
 
 MAGIC = b"OCTAVOKV"
 VERSION = 1
@@ -35,7 +38,13 @@ _CRC = struct.Struct("<I")
 _MAX_DESCRIPTION_BYTES = 1 << 24
 _DELETE = "Delete the file; the conversation is then computed again."
 
-Section = list[memoryview]  # pieces of memory that follow each other in the file
+
+@dataclass(frozen=True)
+class Section:
+    """Arrays that follow each other in the file, and the memory that they are in."""
+
+    arrays: list[NDArray[Any]]
+    memory: Memory
 
 
 @dataclass(frozen=True)
@@ -231,26 +240,28 @@ def _state_bytes(cache: Cache) -> int:
 
 
 def _ids_section(ids: Ids) -> Section:
-    return [ids.astype("<i4", copy=False).view(np.uint8).data]
+    return Section([ids.astype("<i4", copy=False)], host)
 
 
 def _page_sections(cache: Cache, pages: Sequence[int]) -> Iterator[Section]:
     for layer in cache.attention:
-        yield [layer.data[page].data for page in pages]
+        yield Section([layer.data[page] for page in pages], layer.backend)
 
 
 def _state_sections(cache: Cache, slot: int) -> Iterator[Section]:
     for layer in cache.recurrent:
-        arrays = layer.conv[slot], layer.state[slot]
-        yield [array.reshape(-1).view(np.uint8).data for array in arrays]
+        yield Section([layer.conv[slot], layer.state[slot]], layer.backend)
 
 
 def _read(file: BinaryIO, path: Path, section: Section) -> None:
-    """Read a section straight into its memory and compare its checksum."""
+    """Read a section to where its arrays are and compare its checksum."""
     crc = 0
-    for piece in section:
+    for array in section.arrays:
+        here = section.memory.fetch(array)  # in main memory: the array itself
+        piece = here.reshape(-1).view(np.uint8).data
         if file.readinto(piece) != len(piece):  # type: ignore[attr-defined]
             raise _damaged(path, "it ends early")
+        section.memory.store(array, here)
         crc = zlib.crc32(piece, crc)
     if file.read(_CRC.size) != _CRC.pack(crc):
         raise _damaged(path, "a part of it does not match its checksum")
@@ -280,7 +291,8 @@ def _write(
 
 def _write_section(file: BinaryIO, section: Section) -> bool:
     crc = 0
-    for piece in section:
+    for array in section.arrays:
+        piece = section.memory.fetch(array).reshape(-1).view(np.uint8).data
         file.write(piece)
         crc = zlib.crc32(piece, crc)
     file.write(_CRC.pack(crc))

@@ -32,7 +32,44 @@ class Captured(Protocol[Held]):
     def replay(self) -> None: ...
 
 
-class Backend(Protocol):
+class Memory(Protocol):
+    """The part of a back end that says where arrays are. In main memory most do nothing."""
+
+    def alloc(self, shape: tuple[int, ...], dtype: type, /) -> NDArray[Any]:
+        """Zeros where the back end computes, for caches. `dtype` is NumPy's.
+
+        Raises:
+            MemoryPlanError, MemoryError: there is not so much memory.
+        """
+        ...
+
+    def host(self, shape: tuple[int, ...], dtype: type, /) -> NDArray[Any]:
+        """Zeros in main memory from which `send` is fast."""
+        ...
+
+    def send(self, array: NDArray[Any], /) -> NDArray[Any]:
+        """An array of main memory, where the back end computes; in a recorded step, its new
+        contents at each replay."""
+        ...
+
+    def fetch(self, array: NDArray[Any], /) -> NDArray[Any]:
+        """A result in main memory; in a recorded step, every replay overwrites it."""
+        ...
+
+    def store(self, array: NDArray[Any], values: NDArray[Any], /) -> None:
+        """Write values (in main memory, of the array's shape) to where the array is."""
+        ...
+
+    def place(self, weights: Sequence[Weight], progress: Callable[[int, int], None], /) -> None:
+        """Bring weights to where they are used; `progress` gets bytes done and bytes in all.
+
+        Raises:
+            MemoryPlanError: they do not fit.
+        """
+        ...
+
+
+class Backend(Memory, Protocol):
     """The functions of `ops.reference`, `ops.cpu` and `ops.gpu`."""
 
     def embed(self, table: Weight, ids: Ids, scale: float = 1.0, /) -> Array: ...
@@ -92,32 +129,3 @@ class Backend(Protocol):
     def softcap(self, x: Array, cap: float, /) -> Array: ...
 
     def capture(self, step: Callable[[], Result], /) -> Captured[Result]: ...
-
-    def alloc(self, shape: tuple[int, ...], dtype: type, /) -> NDArray[Any]:
-        """Zeros where the back end computes, for caches. `dtype` is NumPy's.
-
-        Raises:
-            MemoryPlanError, MemoryError: there is not so much memory.
-        """
-        ...
-
-    def host(self, shape: tuple[int, ...], dtype: type, /) -> NDArray[Any]:
-        """Zeros in main memory from which `send` is fast."""
-        ...
-
-    def send(self, array: NDArray[Any], /) -> NDArray[Any]:
-        """An array of main memory, where the back end computes; in a recorded step, its new
-        contents at each replay."""
-        ...
-
-    def fetch(self, array: NDArray[Any], /) -> NDArray[Any]:
-        """A result in main memory; in a recorded step, every replay overwrites it."""
-        ...
-
-    def place(self, weights: Sequence[Weight], progress: Callable[[int, int], None], /) -> None:
-        """Bring weights to where they are used; `progress` gets bytes done and bytes in all.
-
-        Raises:
-            MemoryPlanError: they do not fit.
-        """
-        ...

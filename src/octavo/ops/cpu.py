@@ -20,7 +20,7 @@ from octavo.errors import SettingError
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
 from octavo.ops import Array, Ids
-from octavo.ops.host import alloc, fetch, host, place, send  # noqa: F401
+from octavo.ops.host import alloc, fetch, host, place, send, store  # noqa: F401
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 from octavo.settings import Settings
 

@@ -32,5 +32,10 @@ def fetch(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def store(array: NDArray[Any], values: NDArray[Any]) -> None:
+    if values is not array:
+        np.copyto(array, values)
+
+
 def place(weights: Sequence[Weight], progress: Callable[[int, int], None]) -> None:
     """Weights are used where they are."""

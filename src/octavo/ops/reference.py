@@ -18,7 +18,7 @@ from octavo.kv import formats
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
 from octavo.kv.state import PAGE_TOKENS, RecurrentSpec
-from octavo.ops.host import alloc, fetch, host, place, send  # noqa: F401
+from octavo.ops.host import alloc, fetch, host, place, send, store  # noqa: F401
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 
 Array = NDArray[np.float32]

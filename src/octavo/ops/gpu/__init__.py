@@ -28,7 +28,7 @@ from octavo.ops.gpu.linear import linear
 from octavo.ops.gpu.norm import norm
 from octavo.ops.gpu.rope import rope
 from octavo.ops.gpu.route import route
-from octavo.ops.gpu.transfer import fetch, host, send
+from octavo.ops.gpu.transfer import fetch, host, send, store
 from octavo.ops.gpu.weights import place
 
 __all__ = [
@@ -49,5 +49,6 @@ __all__ = [
     "route",
     "send",
     "softcap",
+    "store",
     "take",
 ]

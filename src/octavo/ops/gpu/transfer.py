@@ -65,5 +65,9 @@ def fetch(tensor: Tensor) -> NDArray[Any]:
     return array
 
 
+def store(tensor: Tensor, values: NDArray[Any]) -> None:
+    tensor.copy_(torch.from_numpy(values))
+
+
 def _pinned_like(tensor: Tensor) -> Tensor:
     return pinned(tensor.numel(), tensor.dtype).view(tensor.shape)
