@@ -18,7 +18,8 @@ from octavo.server.resident import Resident, Served
 from octavo.text.template import Prompt
 from octavo.types import ChatRequest, SamplingParams
 
-_ABOUT_MODELS = ("/v1/models", "/models")  # routes that load and unload
+# Routes that load and unload, and those that need no model.
+_ABOUT_MODELS = ("/v1/models", "/models", "/v1/documents", "/v1/requests")
 
 
 def fleet_of(request: Request) -> Fleet:
