@@ -24,16 +24,16 @@ from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import triton  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
+import numpy as np
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
-from octavo import quants  # noqa: E402
-from octavo.ops import gpu  # noqa: E402
-from octavo.ops.gpu import device  # noqa: E402
-from octavo.ops.weight import ExpertBank, Weight  # noqa: E402
+from octavo import quants
+from octavo.ops import gpu
+from octavo.ops.gpu import device
+from octavo.ops.weight import ExpertBank, Weight
 
 TARGETS = {
     "cuda:75": (GPUTarget("cuda", 75, 32), 65536),
@@ -202,8 +202,8 @@ def main() -> None:
     for module in [m for n, m in sys.modules.items() if n.startswith("octavo.ops.gpu")]:
         if hasattr(module, "find") and module.__name__.rpartition(".")[2] != "quants":
             module.find = lambda: fake
-    triton.runtime.JITFunction.run = (
-        lambda kernel, *args, grid, warmup, **kwargs: recorder.run(kernel, *args, **kwargs)
+    triton.runtime.JITFunction.run = lambda kernel, *args, grid, warmup, **kwargs: recorder.run(
+        kernel, *args, **kwargs
     )
     for name, case in CASES.items():
         if all(word in name for word in words):
