@@ -76,12 +76,17 @@ async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
         OctavoError, RefusedError: it cannot be served; nothing has been sent.
     """
 
+    record, resident = Record.of(request), resident_of(request)
+
     def start(session: Served) -> list[Reply]:
-        asked = _fit(chat, session)
+        asked = _fit(chat, resident)
+        record.turn = resident.conversations.begin(asked)
         return [session.ask(replace(asked, params=p)) for p in choices(asked.params, n)]
 
-    feed = await begin(resident_of(request), n, start)
-    running_of(request)[Record.of(request).id] = feed
+    feed = await begin(resident, n, start)
+    if record.turn is not None:
+        feed.on_answer = record.turn.end
+    running_of(request)[record.id] = feed
     return feed
 
 
@@ -108,25 +113,29 @@ def choices(params: SamplingParams, n: int) -> list[SamplingParams]:
     return [replace(params, seed=(params.seed + i) % 2**64) for i in range(n)]
 
 
-def prompt_of(session: Served, chat: ChatRequest) -> Prompt:
+def prompt_of(resident: Resident, chat: ChatRequest) -> Prompt:
     """What the model would read.
 
     Raises:
         UnsupportedError, TemplateError: there is no template, or it refuses the messages.
+        RefusedError: the model is not loaded.
     """
+    session = resident.session
     if session.template is None:
         raise UnsupportedError("The model's file has no chat template", "Use a text prompt.")
     if chat.tool_choice.mode == "none":
         chat = replace(chat, tools=())
-    return session.template.prompt(_fit(chat, session))
+    return session.template.prompt(_fit(chat, resident))
 
 
-def _fit(chat: ChatRequest, session: Served) -> ChatRequest:
-    """The request for this model.
+def _fit(chat: ChatRequest, resident: Resident) -> ChatRequest:
+    """The request for this model, rendered as it was before.
 
     A model that does not think gets no wish about it: agents send one to every model. A grammar
     that waits for the end of thinking is tried now, while a wrong one can still be told.
     """
+    session = resident.session
+    chat = resident.conversations.steady(chat, session.template)
     tags = session.template.reasoning_tags if session.template else None
     if tags is None:
         return replace(chat, thinking=None, thinking_budget=None)

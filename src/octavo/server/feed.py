@@ -30,6 +30,7 @@ class Feed:
         self.replies = list(replies)
         self._resident = resident
         self._loop = asyncio.get_running_loop()
+        self.on_answer: Callable[[Answer], None] = lambda answer: None
         self._items: asyncio.Queue[tuple[int, Event | OctavoError | None]] = asyncio.Queue()
         for index, reply in enumerate(self.replies):
             name = f"octavo-reply-{index}"
@@ -74,6 +75,7 @@ class Feed:
             if answer.finish_reason == "cancelled":
                 raise CancelledError("the server is stopping", "Ask again later.")
             self._resident.tally.reasoning_only += answer.stopped_thinking
+            self.on_answer(answer)
             yield index, answer
 
     async def whole(self, request: Request) -> list[Answer]:

@@ -136,6 +136,8 @@ class Guard:
         path = getattr(scope.get("route"), "path", UNKNOWN_PATH)
         key = (path, record.status)
         self._tally.requests[key] = self._tally.requests.get(key, 0) + 1
+        if cause := record.reuse_cause:
+            self._tally.reuse_broken[cause] = self._tally.reuse_broken.get(cause, 0) + 1
 
 
 async def _read(receive: Receive, limit: int) -> bytes | Fault | None:

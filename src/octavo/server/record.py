@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import Request
 
 from octavo.chat import Answer
+from octavo.server.conversations import Turn
 
 LOG = logging.getLogger("octavo.server")
 
@@ -26,6 +27,8 @@ class Record:
         self.status = 0
         self.finish: str | None = None
         self.fields: dict[str, Any] = {}
+        self.turn: Turn | None = None  # of a chat
+        self.reuse_cause = ""  # why less was reused than the chat had; "": it was not so
         self._begin = time.perf_counter()
 
     @classmethod
@@ -50,6 +53,9 @@ class Record:
             "first_token_s": round(usage.first_token_seconds, 3),
             "tokens_per_s": round((usage.completion_tokens - 1) / seconds, 2) if seconds else None,
         }
+        if self.turn is not None and (change := self.turn.broke(usage)) is not None:
+            self.reuse_cause = change.cause
+            self.fields["reuse"] = change.text
         if any(answer.stopped_thinking for answer in answers):
             self.fields["stopped_thinking"] = True
 

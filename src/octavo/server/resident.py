@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -17,6 +17,7 @@ from octavo.chat import Reply
 from octavo.engine.places import PlaceView
 from octavo.errors import BusyError, MemoryPlanError, OctavoError
 from octavo.plan.plan import Plan
+from octavo.server.conversations import Conversations
 from octavo.server.faults import Fault, RefusedError
 from octavo.session import Moved
 from octavo.text.template import Template
@@ -86,6 +87,7 @@ class Tally:
     """Totals since the start; the event loop writes."""
 
     requests: dict[tuple[str, int], int]  # (path, status) -> count
+    reuse_broken: dict[str, int] = field(default_factory=dict)  # by cause
     reasoning_only: int = 0
     refused_busy: int = 0
 
@@ -113,6 +115,7 @@ class Resident:
         self.error: Exception | None = None
         self.progress: tuple[str, int, int] = ("starting", 0, 0)
         self.tally = Tally({})
+        self.conversations = Conversations()
         self.n_running = 0  # requests that were admitted and have not ended
         self.was_ready = False
         self.last_used = 0.0  # of time.monotonic

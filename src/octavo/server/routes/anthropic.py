@@ -43,8 +43,8 @@ async def messages(body: MessagesBody, request: Request) -> Response:
 @router.post("/v1/messages/count_tokens")
 async def count_tokens(body: MessagesBody, request: Request) -> JSONResponse:
     """Tokens of the prompt that these messages make. Does not wait for any answer."""
-    session, chat = resident_of(request).session, body.read()
-    prompt = await anyio.to_thread.run_sync(prompt_of, session, chat)
+    resident, chat = resident_of(request), body.read()
+    prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
     return JSONResponse({"input_tokens": len(prompt.ids)})
 
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse
 
 from octavo.server.asking import fleet_of
+from octavo.server.conversations import CAUSES
 from octavo.server.fleet import Fleet
 from octavo.server.resident import STATES, Resident
 
@@ -79,6 +80,9 @@ def _lines(fleet: Fleet) -> Iterator[str]:
     )
     for name, kind, meaning, value in plain:
         yield from _metric(f"octavo_{name}", kind, meaning, {"": int(value or 0)})
+    broken = {f'cause="{cause}"': tally.reuse_broken.get(cause, 0) for cause in CAUSES}
+    meaning = "Chats whose earlier prompt was not found again"
+    yield from _metric("octavo_reuse_broken_total", "counter", meaning, broken)
     states = {
         _labels(model=r.name, state=state): int(r.state == state) for r in fleet for state in STATES
     }

@@ -57,9 +57,8 @@ async def responses(body: ResponsesBody, request: Request) -> Response:
 @router.post("/v1/responses/input_tokens")
 async def input_tokens(body: ResponsesBody, request: Request) -> JSONResponse:
     """Tokens of the prompt that this input makes. Does not wait for any answer."""
-    session = resident_of(request).session
     chat, _ = _read(body, request)
-    prompt = await anyio.to_thread.run_sync(prompt_of, session, chat)
+    prompt = await anyio.to_thread.run_sync(prompt_of, resident_of(request), chat)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 
