@@ -28,6 +28,7 @@ from octavo.text.tokenizer import Tokenizer
 from octavo.types import (
     ChatRequest,
     FinishReason,
+    PromptProgress,
     SamplingParams,
     Token,
     TopLogprob,
@@ -82,6 +83,7 @@ class ScriptedStream:
         self.cancelled = threading.Event()
         self.finish_reason: FinishReason | None = None
         self.n_read = 0
+        self.prompt_tokens: list[Token] = []
 
     @property
     def usage(self) -> Usage:
@@ -104,6 +106,14 @@ class ScriptedStream:
             raise self.error
         is_cancelled = self.cancelled.is_set()
         self.finish_reason = self.finish_reason or ("cancelled" if is_cancelled else self._finish)
+
+    def items(self) -> Iterator[Token | PromptProgress]:
+        """Tells of the prompt in ten steps, too."""
+        cached, total = 3, self._n_prompt
+        for step in range(1, 11):
+            done = cached + (total - cached) * step // 10
+            yield PromptProgress(total, cached, done, step / 100)
+        yield from self
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -203,6 +213,8 @@ class ScriptedSession:
         finish: FinishReason = "stop" if whole != text and len(made) <= limit else "length"
         stream = ScriptedStream(made[:limit], finish, len(ids), self.gate)
         stream.n_logprobs, stream.error = params.n_logprobs, error
+        if params.prompt_logprobs:
+            stream.prompt_tokens = [stream._token(id) for id in ids[1:]]
         self.streams.append(stream)
         return stream
 

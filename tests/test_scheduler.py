@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,10 +106,14 @@ def test_nothing_to_do() -> None:
     assert scheduler.candidate() is None
 
 
-def test_start_out_of_order_is_refused() -> None:
-    a, b = Job("a", 1), Job("b", 1)
-    with pytest.raises(AssertionError, match="order of arrival"):
-        scheduler_of(a, b).start(b)
+def test_who_waits_for_another_lets_the_next_go_first() -> None:
+    a, b, c = Job("a", 1), Job("b", 1), Job("c", 1)
+    scheduler = scheduler_of(a, b, c)
+    assert scheduler.candidate(lambda job: job is a) is b
+    scheduler.start(b)
+    assert scheduler.candidate(lambda job: job is a) is c
+    assert scheduler.candidate() is a
+    assert scheduler.candidate(lambda job: True) is None
 
 
 @given(

@@ -25,6 +25,7 @@ from octavo.types import (
     ChatRequest,
     FinishReason,
     GrammarSpec,
+    PromptProgress,
     SamplingParams,
     Token,
     ToolCall,
@@ -46,7 +47,10 @@ class TokenStream(Protocol):
     def finish_reason(self) -> FinishReason | None: ...
     @property
     def usage(self) -> Usage: ...
+    @property
+    def prompt_tokens(self) -> Sequence[Token]: ...
     def __iter__(self) -> Iterator[Token]: ...
+    def items(self) -> Iterator[Token | PromptProgress]: ...
     def cancel(self) -> None: ...
 
 
@@ -234,13 +238,18 @@ class Reply(Iterator[Event]):
         self._grammar_waits = (
             grammar is not None and grammar.trigger is None and splitter.in_reasoning
         )
-        self._n_generated = 0
+        self.n_generated = 0
         self._n_streams = 0
         self._is_cancelled = False
         self._must_answer = False
         first = replace(params, grammar=None) if self._grammar_waits else params
         self._stream = engine.submit(self._ids, first, marks=marks)
         self._events = self._run()
+
+    @property
+    def prompt_logprobs(self) -> list[Token]:
+        """The prompt's tokens, if `prompt_logprobs` asked for them; whole as `Stream` says."""
+        return [Token(self._ids[0]), *self._stream.prompt_tokens]
 
     def __next__(self) -> Event:
         """The next event; waits for it.
@@ -289,9 +298,13 @@ class Reply(Iterator[Event]):
     def _read(self) -> Generator[Event, None, tuple[int, ...]]:
         """The tokens of one stream, to its end or ours -> ids to go on with; none: the end."""
         put_in: tuple[int, ...] = ()
-        for token in self._stream:
+        reports = self._params.report_progress and self._n_streams == 0
+        for token in self._stream.items() if reports else self._stream:
+            if isinstance(token, PromptProgress):
+                yield token
+                continue
             self._ids.append(token.id)
-            self._n_generated += 1
+            self.n_generated += 1
             thinks = self._splitter.in_reasoning
             events = self._splitter.push(token.id)
             self.answer.reasoning_tokens += thinks
@@ -323,7 +336,7 @@ class Reply(Iterator[Event]):
             return ()
         if not self._splitter.in_reasoning:
             return thinking.gap if self._grammar_waits else ()
-        at_limit = thinking.n_tokens is not None and self._n_generated >= thinking.n_tokens
+        at_limit = thinking.n_tokens is not None and self.n_generated >= thinking.n_tokens
         return thinking.enough if at_limit or self._must_answer else ()
 
     def _go_on(self, put_in: tuple[int, ...]) -> bool:
@@ -331,7 +344,7 @@ class Reply(Iterator[Event]):
         self._thinking = None
         params = replace(self._params, grammar=_without_thinking(self._params.grammar))
         if params.max_tokens >= 0:
-            params = replace(params, max_tokens=params.max_tokens - self._n_generated)
+            params = replace(params, max_tokens=params.max_tokens - self.n_generated)
         self._ids += put_in
         try:
             if params.max_tokens == 0 or self._is_cancelled:
@@ -358,12 +371,12 @@ class Reply(Iterator[Event]):
         """Add one stream's figures: the prompt's are the first stream's."""
         first, self._n_streams = self._n_streams == 0, self._n_streams + 1
         if first:
-            self.answer.usage = replace(usage, completion_tokens=self._n_generated)
+            self.answer.usage = replace(usage, completion_tokens=self.n_generated)
             return
         sofar = self.answer.usage
         self.answer.usage = replace(
             sofar,
-            completion_tokens=self._n_generated,
+            completion_tokens=self.n_generated,
             generation_seconds=sofar.generation_seconds
             + usage.first_token_seconds
             + usage.generation_seconds,

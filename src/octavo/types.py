@@ -74,6 +74,8 @@ class SamplingParams:
     stop_ids: frozenset[int] = frozenset()  # end on these too, besides the model's own
     ignore_eos: bool = False  # never choose the model's own stop tokens
     grammar: GrammarSpec | None = None
+    prompt_logprobs: bool = False  # of the prompt's tokens too; nothing of it is reused then
+    report_progress: bool = False  # `PromptProgress` comes before the first token
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
@@ -133,6 +135,16 @@ class Token:
     id: int
     logprob: float | None = None
     top_logprobs: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How far a prompt is computed: `processed` of `total` tokens, `cached` of them from before."""
+
+    total: int
+    cached: int
+    processed: int
+    seconds: float  # since its first step
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ class Engine:
 
     def _admit(self) -> None:
         """Start those for whom there is a place and memory."""
-        while (job := self._scheduler.candidate()) and self._may_admit:
+        while (job := self._scheduler.candidate(self._has_twin)) and self._may_admit:
             try:
                 timeline = self._open(job)
             except CacheFullError as error:
@@ -254,12 +254,20 @@ class Engine:
             self._scheduler.start(job)
             self.places.take(job)
 
+    def _has_twin(self, job: Sequence) -> bool:
+        """Whether another is computing the same prompt: this one waits for it and goes on there."""
+        twins = [other for other in self._scheduler.prefilling if job.is_twin(other)]
+        if twins and self._cache.recurrent:
+            twins[0].mark_end()
+        return bool(twins) and self._prefixes is not None
+
     def _open(self, job: Sequence) -> Timeline:
         """A timeline with room for the whole prompt, so that started prompts can finish."""
         if job.states is not None:  # every token's state is wanted, so nothing is reused
             job.states.clear()
             timeline = self._cache.open()
-        elif self._prefixes is None:
+        elif self._prefixes is None or job.wants_scores:
+            job.mailbox.prompt_tokens.clear()
             timeline = self._cache.open()
         else:
             found = self._prefixes.find(np.array(job.ids, np.int32))

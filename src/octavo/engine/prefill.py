@@ -36,8 +36,12 @@ class Prefilling:
                 self._draft_block.observe(job.trail, out.hidden[at : at + n])
             if self._prefixes is not None and job.place.n_tokens in job.marks:
                 self._prefixes.snapshot(job.place)
+            rows = out.logits[row : row + piece.n_outputs]
+            if job.wants_scores:
+                job.score(piece.start, rows)
+            job.report()
             if job.place.n_tokens == len(job.ids):
-                outcomes.append(_finish(job, out.logits[row] if piece.n_outputs else None))
+                outcomes.append(_finish(job, rows[-1] if piece.n_outputs else None))
             at, row = at + n, row + piece.n_outputs
         self._fill_drafts(work)
         return outcomes
@@ -53,7 +57,7 @@ class Prefilling:
 def _piece(job: Sequence, n: int) -> Piece:
     start = job.place.n_tokens
     is_last = start + n == len(job.ids) and job.states is None
-    return Piece(job.place, start, job.pending(n), int(is_last))
+    return Piece(job.place, start, job.pending(n), n if job.wants_scores else int(is_last))
 
 
 def _finish(job: Sequence, row: Array | None) -> Outcome:

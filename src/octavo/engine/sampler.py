@@ -76,7 +76,7 @@ class Sampler:
             self.grammar.accept(chosen)
         if raw is None or n_logprobs is None:
             return Token(chosen)
-        return _with_logprobs(chosen, raw, n_logprobs)
+        return with_logprobs(chosen, raw, n_logprobs)
 
     def _apply_rules(self, row: Row) -> float:
         """-> the temperature that holds for this row."""
@@ -200,7 +200,8 @@ def _pick(weights: Values, u: float) -> int:
     return min(place, len(weights) - 1)
 
 
-def _with_logprobs(chosen: int, raw: Row, n: int) -> Token:
+def with_logprobs(chosen: int, raw: Row, n: int) -> Token:
+    """A token with its log-probability and the n likeliest ones, of logits (V,)."""
     top = raw.max()
     log_total = float(top) + math.log(float(np.exp(raw - top).sum()))
     ids, x = largest(raw, n) if n else (np.arange(0), np.zeros(0))

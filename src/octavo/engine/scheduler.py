@@ -6,6 +6,7 @@ Plain Python about queues; it knows no arrays, no cache and no model.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -38,7 +39,8 @@ class Decode(Generic[J]):
 class Scheduler(Generic[J]):
     """Admits in order of arrival, then turns prompts and answers over fairly.
 
-    - At most `max_running` jobs hold a place; the others wait, first come first served.
+    - At most `max_running` jobs hold a place; the others wait, first come first served, except
+      that who waits for another job lets the next ones go first.
     - While some generate and some have prompt left, the two kinds of step alternate.
     - A prefill step holds at most `step_tokens` tokens. Prompts take turns: whose piece did not
       finish its prompt goes behind the others. Room left in a step goes to the next prompts, so
@@ -65,14 +67,16 @@ class Scheduler(Generic[J]):
     def add(self, job: J) -> None:
         self.waiting.append(job)
 
-    def candidate(self) -> J | None:
-        """The job that may start now, if any."""
-        return self.waiting[0] if self.waiting and self.n_running < self._max_running else None
+    def candidate(self, waits: Callable[[J], bool] = lambda job: False) -> J | None:
+        """The job that may start now, if any: the first that does not wait for another."""
+        if self.n_running >= self._max_running:
+            return None
+        return next((job for job in self.waiting if not waits(job)), None)
 
     def start(self, job: J) -> None:
         """The candidate got its memory: it computes its prompt from now on."""
-        assert job is self.waiting[0], "jobs start in order of arrival"
-        self.prefilling.append(self.waiting.popleft())
+        self.waiting.remove(job)
+        self.prefilling.append(job)
 
     def generate(self, job: J) -> None:
         """The job's prompt is done: it generates from now on."""

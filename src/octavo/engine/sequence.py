@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from octavo.engine.sampler import Sampler
+from octavo.engine.sampler import Sampler, with_logprobs
 from octavo.engine.speculative import Luck, Trail
 from octavo.engine.stream import Mailbox
 from octavo.errors import OctavoError
 from octavo.kv.cache import Timeline
 from octavo.ops import Array
-from octavo.types import FinishReason, SamplingParams, Token, Usage
+from octavo.types import FinishReason, PromptProgress, SamplingParams, Token, Usage
+
+SCORE_TOKENS = 64  # of a prompt whose logits are wanted: they are all in memory at once
 
 
 @dataclass
@@ -52,6 +54,17 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.n_prompt = len(self.ids)
+        self._twin_key = hash(tuple(self.ids))
+
+    def is_twin(self, other: Sequence) -> bool:
+        """Whether both have the same prompt, and one of them is enough to compute it."""
+        is_same = (self._twin_key, self.n_prompt) == (other._twin_key, other.n_prompt)
+        alone = self.wants_scores or self.states is not None or bool(self.n_generated)
+        return is_same and not alone
+
+    def mark_end(self) -> None:
+        """Keep the state before the prompt's last token: whoever goes on from there needs it."""
+        self.marks = tuple(sorted({*self.marks, self.n_prompt - 1}))
 
     @property
     def place(self) -> Timeline:
@@ -72,8 +85,29 @@ class Sequence:
 
     def piece_tokens(self, budget: int) -> int:
         done = self.place.n_tokens
+        if self.wants_scores:
+            budget = min(budget, SCORE_TOKENS)
         ends = [mark for mark in self.marks if mark > done][:1]
         return min(budget, min([*ends, len(self.ids)]) - done)
+
+    @property
+    def wants_scores(self) -> bool:
+        """Whether log-probabilities of the prompt are wanted, which need all of its logits."""
+        return self.params.prompt_logprobs and self.params.n_logprobs is not None
+
+    def score(self, start: int, rows: Array) -> None:
+        """Log-probabilities of the prompt's tokens behind positions `start` and on: rows (n, V)."""
+        for at, row in enumerate(rows, start + 1):
+            if at < self.n_prompt:
+                token = with_logprobs(self.ids[at], row, self.params.n_logprobs or 0)
+                self.mailbox.prompt_tokens.append(token)
+
+    def report(self) -> None:
+        """Tell how far the prompt is, if that was asked for."""
+        if self.params.report_progress and not self.n_generated:
+            seconds = time.perf_counter() - self.clock.started
+            done = self.place.n_tokens
+            self.mailbox.post(PromptProgress(self.n_prompt, self.n_cached, done, seconds))
 
     def pending(self, n: int) -> list[int]:
         """The next n ids to compute."""

@@ -12,22 +12,23 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from octavo.errors import OctavoError
-from octavo.types import FinishReason, Token, Usage
+from octavo.types import FinishReason, PromptProgress, Token, Usage
 
 
 class Mailbox:
     """What engine thread and caller share. `post` and `end` are the engine's, the rest anyone's."""
 
     def __init__(self) -> None:
-        self.events: queue.SimpleQueue[Token | None] = queue.SimpleQueue()  # None: the end
+        self.events: queue.SimpleQueue[Token | PromptProgress | None] = queue.SimpleQueue()
+        self.prompt_tokens: list[Token] = []  # with log-probabilities, if they are wanted
         self.cancelled = threading.Event()
         self.finish: FinishReason | None = None
         self.error: OctavoError | None = None
         self.usage = Usage()
         self.wake: Callable[[], None] | None = None  # called after every event
 
-    def post(self, token: Token) -> None:
-        self.events.put(token)
+    def post(self, item: Token | PromptProgress) -> None:
+        self.events.put(item)
         self._call_wake()
 
     def end(self, finish: FinishReason, usage: Usage, error: OctavoError | None = None) -> None:
@@ -74,11 +75,37 @@ class Stream(Iterator[Token]):
         Raises:
             OctavoError: the request failed.
         """
+        while True:
+            item = self._next()
+            if isinstance(item, Token):
+                return item
+
+    def items(self) -> Iterator[Token | PromptProgress]:
+        """Tokens, and before them how far the prompt is, if `report_progress` asked for it.
+
+        Raises:
+            OctavoError: the request failed.
+        """
+        try:
+            while True:
+                yield self._next()
+        except StopIteration:
+            return
+
+    @property
+    def prompt_tokens(self) -> list[Token]:
+        """The prompt's tokens from the second on, if `prompt_logprobs` asked for them.
+
+        Whole when the first token has come, or the end.
+        """
+        return self._mailbox.prompt_tokens
+
+    def _next(self) -> Token | PromptProgress:
         if self._ended:
             raise StopIteration
-        token = self._mailbox.events.get()
-        if token is not None:
-            return token
+        item = self._mailbox.events.get()
+        if item is not None:
+            return item
         self._ended = True
         if self._mailbox.error is not None:
             raise self._mailbox.error

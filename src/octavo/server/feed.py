@@ -30,8 +30,9 @@ class Feed:
         self.replies = list(replies)
         self._resident = resident
         self._loop = asyncio.get_running_loop()
+        self.n_generated = [0] * len(self.replies)  # tokens, up to the latest event of each
         self.on_answer: Callable[[Answer], None] = lambda answer: None
-        self._items: asyncio.Queue[tuple[int, Event | OctavoError | None]] = asyncio.Queue()
+        self._items: asyncio.Queue[tuple[int, int, Event | OctavoError | None]] = asyncio.Queue()
         for index, reply in enumerate(self.replies):
             name = f"octavo-reply-{index}"
             threading.Thread(target=self._pump, args=(index, reply), name=name, daemon=True).start()
@@ -63,7 +64,7 @@ class Feed:
         """
         running = len(self.replies)
         while running:
-            index, item = await self._items.get()
+            index, self.n_generated[index], item = await self._items.get()
             if isinstance(item, OctavoError):
                 self.cancel()
                 raise item
@@ -118,8 +119,9 @@ class Feed:
         self._put(index, last)
 
     def _put(self, index: int, item: Event | OctavoError | None) -> None:
+        entry = (index, self.replies[index].n_generated, item)
         try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, (index, item))
+            self._loop.call_soon_threadsafe(self._items.put_nowait, entry)
         except RuntimeError:  # the loop is closed: nobody listens
             self.replies[index].cancel()
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.tokenizer import Tokenizer
-from octavo.types import ToolCall
+from octavo.types import PromptProgress, ToolCall
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class CallPart:
     text: str
 
 
-Event = Content | Reasoning | ToolCalled | CallPart
+Event = Content | Reasoning | ToolCalled | CallPart | PromptProgress
 
 
 class ContentParser(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from octavo.chat import Answer
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, RequestError
 from octavo.server import sse
 from octavo.server.asking import complete, prompt_of, resident_of
 from octavo.server.faults import fault_of
@@ -21,6 +21,7 @@ from octavo.server.resident import Served
 from octavo.server.wire.body import stops
 from octavo.server.wire.native import (
     DetokenizeBody,
+    InfillBody,
     NativeBody,
     NativeWriter,
     TemplateBody,
@@ -28,6 +29,7 @@ from octavo.server.wire.native import (
     settings_of,
 )
 from octavo.text import formats
+from octavo.text.infill import Infill
 from octavo.text.template import Template
 from octavo.types import SamplingParams
 
@@ -36,10 +38,34 @@ router = APIRouter(tags=["llama.cpp"])
 
 @router.post("/completion")
 async def completion(body: NativeBody, request: Request) -> Response:
-    """Continue a text, or ids, or both mixed, as they are."""
+    """Continue a text, or ids, or both mixed, as they are; or fill in between two texts."""
+    session = resident_of(request).session
+    if body.fills_in:
+        return await _complete(_middle(session, body, ()), body, request)
+    if body.prompt is None:
+        raise RequestError("prompt: there is none", "Send a text or ids.")
+    return await _complete(_prompt(session, body.prompt), body, request)
+
+
+@router.post("/infill")
+async def infill(body: InfillBody, request: Request) -> Response:
+    """What is missing between `input_prefix` and `input_suffix`; `prompt` is how it begins."""
+    extra = [(file.filename, file.text) for file in body.input_extra or ()]
+    return await _complete(_middle(resident_of(request).session, body, extra), body, request)
+
+
+def _middle(session: Served, body: NativeBody, extra: Sequence[tuple[str, str]]) -> str | list[int]:
+    if not isinstance(body.prompt, str | None):
+        raise RequestError("prompt: ids cannot begin what is filled in", "Send a text.")
+    tokenizer = session.tokenizer
+    before, after = body.input_prefix or "", body.input_suffix or ""
+    found = Infill.of(tokenizer)
+    return found.prompt(tokenizer, before, after, begun=body.prompt or "", files=extra)
+
+
+async def _complete(prompt: str | list[int], body: NativeBody, request: Request) -> Response:
     resident = resident_of(request)
     session = resident.session
-    prompt = _prompt(session, body.prompt)
     params = body.sampling(body.n_probs or None)
     feed = await complete(request, [prompt], params, stops(body.stop))
     text = prompt if isinstance(prompt, str) else session.tokenizer.decode(prompt)
@@ -83,8 +109,8 @@ async def detokenize(body: DetokenizeBody, request: Request) -> JSONResponse:
 @router.post("/apply-template")
 async def apply_template(body: TemplateBody, request: Request) -> Response:
     """The text that the model would read for a chat."""
-    resident, chat = resident_of(request), body.read()
-    prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
+    session, chat = resident_of(request).session, body.read()
+    prompt = await anyio.to_thread.run_sync(prompt_of, session, chat)
     return Response(sse.encode({"prompt": prompt.text}), media_type="application/json")
 
 
@@ -125,7 +151,7 @@ async def _chunks(feed: Feed, writer: NativeWriter, record: Record) -> AsyncIter
                 record.add(feed.answers)
                 yield sse.event(writer.last())
             else:
-                yield sse.event(writer.chunk(event, feed.prompt_tokens))
+                yield sse.event(writer.chunk(event, feed.prompt_tokens, feed.n_generated[0]))
     except OctavoError as error:
         record.finish = "error"
         yield sse.event(fault_of(error).body(record.path, record.id))

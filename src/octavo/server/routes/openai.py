@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
@@ -20,6 +21,8 @@ from octavo.server.record import Record
 from octavo.server.wire.body import stops
 from octavo.server.wire.openai import ChatBody, CompletionBody, EmbeddingBody
 from octavo.server.wire.openai_answer import ChatWriter, TextWriter
+from octavo.text.infill import Infill
+from octavo.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["OpenAI"])
 
@@ -49,12 +52,18 @@ async def completions(body: CompletionBody, request: Request) -> Response:
     resident, prompts, n = resident_of(request), body.prompts, body.n or 1
     tokenizer = resident.session.tokenizer
     params = body.sampling(body.n_logprobs)
-    feed = await complete(request, prompts, params, stops(body.stop), n)
+    scores = bool(body.echo) and body.n_logprobs is not None and not body.suffix
+    params = replace(params, prompt_logprobs=scores)
     texts = [p if isinstance(p, str) else tokenizer.decode(p) for p in prompts]
+    if body.suffix:
+        found = Infill.of(tokenizer)
+        prompts = [found.prompt(tokenizer, text, body.suffix) for text in texts]
+    feed = await complete(request, prompts, params, stops(body.stop), n)
     writer = TextWriter(
         resident.name,
-        feed.answers,
+        feed.replies,
         echoes=[text if body.echo else "" for text in texts for _ in range(n)],
+        n_hidden=[_n_hidden(p, tokenizer) for p in prompts for _ in range(n)] if scores else (),
         n_prompts=len(prompts),
         piece=tokenizer.piece if body.n_logprobs is not None else None,
         with_usage=bool(body.stream_options and body.stream_options.include_usage),
@@ -91,6 +100,11 @@ async def embeddings(body: EmbeddingBody, request: Request) -> Response:
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     Record.of(request).fields["prompt_tokens"] = n_tokens
     return JSONResponse({"object": "list", "data": data, "model": resident.name, "usage": usage})
+
+
+def _n_hidden(prompt: str | list[int], tokenizer: Tokenizer) -> int:
+    """Tokens of a prompt that are not in its text: BOS."""
+    return len(tokenizer.with_bos([])) if isinstance(prompt, str) else 0
 
 
 async def _respond(

@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo.chat import Answer
 from octavo.server.wire.openai_answer import new_call_id
-from octavo.text.split import CallPart, Content, Event, Reasoning
+from octavo.text.split import CallPart, Content, Event, Reasoning, ToolCalled
 from octavo.types import ToolCall, Usage
 
 SIGNATURE = "octavo"  # any text: clients only send it back
@@ -77,7 +77,7 @@ class MessageWriter:
             block = _tool_use(ToolCall(event.name, "", event.id), {})
             yield from self._into(event.id, block)
             yield self._delta({"type": "input_json_delta", "partial_json": event.text})
-        elif not event.call.id or self._open != event.call.id:
+        elif isinstance(event, ToolCalled) and (event.call.id or None) != self._open:
             yield from self._close()
             yield from self._into("tool_use", _tool_use(event.call, {}))
             text = json.dumps(_input(event.call), ensure_ascii=False)

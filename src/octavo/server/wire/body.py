@@ -51,6 +51,7 @@ class SamplingBody(Body):
     response_format: dict[str, Any] | None = None
     json_schema: dict[str, Any] | bool | None = None
     grammar: str | None = None
+    return_progress: bool | None = None
 
     def sampling(self, n_logprobs: int | None = None) -> SamplingParams:
         """As the engine takes it.
@@ -63,6 +64,7 @@ class SamplingBody(Body):
         own["dry_last_n"] = self.dry_penalty_last_n
         own["logit_bias"] = _bias(self.logit_bias) if self.logit_bias else None
         own["seed"] = _seed(self.seed)
+        own["report_progress"] = self.return_progress
         given = {name: value for name, value in own.items() if value is not None}
         return SamplingParams(**given, n_logprobs=n_logprobs, grammar=self._grammar())
 

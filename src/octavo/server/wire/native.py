@@ -11,18 +11,41 @@ from pydantic import Field
 from octavo.chat import Answer
 from octavo.server.wire.body import Body, SamplingBody
 from octavo.server.wire.openai import ChatBody
-from octavo.server.wire.openai_answer import Piece, floor, timings
+from octavo.server.wire.openai_answer import Piece, floor, progress_of, timings
 from octavo.text.split import Content, Event
-from octavo.types import SamplingParams, Token
+from octavo.types import PromptProgress, SamplingParams, Token
 
 
 class NativeBody(SamplingBody):
     """`/completion`."""
 
-    prompt: str | list[int | str]
+    prompt: str | list[int | str] | None = None
+    input_prefix: str | None = None
+    input_suffix: str | None = None
     stream: bool | None = None
     stop: str | list[str] | None = None
     n_probs: Annotated[int, Field(ge=0, le=100)] | None = None
+
+    @property
+    def fills_in(self) -> bool:
+        """Whether the text between two others is asked for."""
+        return self.input_prefix is not None or self.input_suffix is not None
+
+
+class ExtraBody(Body):
+    """Another file that may help."""
+
+    filename: str = ""
+    text: str
+
+
+class InfillBody(NativeBody):
+    """`/infill`."""
+
+    prompt: str | None = None
+    input_prefix: str = ""
+    input_suffix: str = ""
+    input_extra: list[ExtraBody] | None = None
 
 
 class TokenizeBody(Body):
@@ -57,20 +80,20 @@ class NativeWriter:
         self._params = params
         self._piece = piece
         self._n_tokens = 0
-        self._n_chunks = 0
 
-    def chunk(self, event: Event, prompt_tokens: int) -> dict[str, Any]:
-        """A piece of the answer."""
-        self._n_chunks += 1
-        chunk = {
+    def chunk(self, event: Event, prompt_tokens: int, n_generated: int) -> dict[str, Any]:
+        """A piece of the answer; `n_generated`: tokens so far."""
+        chunk: dict[str, Any] = {
             "index": 0,
             "content": event.text if isinstance(event, Content) else "",
             "tokens": [],
             "stop": False,
             "id_slot": 0,
-            "tokens_predicted": self._n_chunks,
+            "tokens_predicted": n_generated,
             "tokens_evaluated": prompt_tokens,
         }
+        if isinstance(event, PromptProgress):
+            chunk["prompt_progress"] = progress_of(event)
         return chunk | self._probabilities()
 
     def last(self) -> dict[str, Any]:
@@ -129,10 +152,16 @@ def probabilities(tokens: Sequence[Token], piece: Piece) -> list[dict[str, Any]]
     ]
 
 
+_UNSAID = (
+    *("dry_breakers", "stop_ids", "grammar", "n_logprobs", "logit_bias"),
+    *("prompt_logprobs", "report_progress"),
+)
+
+
 def settings_of(params: SamplingParams) -> dict[str, Any]:
     """Sampling parameters with llama.cpp's names."""
     own = asdict(params)
-    for name in ("dry_breakers", "stop_ids", "grammar", "n_logprobs", "logit_bias"):
+    for name in _UNSAID:
         del own[name]
     own["n_predict"] = params.max_tokens
     own["n_probs"] = params.n_logprobs or 0

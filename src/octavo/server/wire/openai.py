@@ -127,10 +127,8 @@ class CompletionBody(SamplingBody):
         """Refuse what would otherwise be ignored.
 
         Raises:
-            RequestError: suffix or best_of.
+            RequestError: best_of.
         """
-        if self.suffix:
-            raise RequestError("suffix is not supported by this model", "Leave it out.")
         if self.best_of is not None and self.best_of > (self.n or 1):
             raise RequestError("best_of is not supported", "Use n.")
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.chat import Answer
+from octavo.chat import Answer, Reply
 from octavo.text.split import CallPart, Content, Event, Reasoning
-from octavo.types import Token, ToolCall, Usage
+from octavo.types import PromptProgress, Token, ToolCall, Usage
 
 Piece = Callable[[int], bytes]  # id -> the bytes of its token
 
@@ -42,6 +42,16 @@ def timings(usage: Usage) -> dict[str, Any]:
         **_speed("predicted", n_out, usage.generation_seconds),
         "draft_n": usage.drafted_tokens,
         "draft_n_accepted": usage.accepted_tokens,
+    }
+
+
+def progress_of(progress: PromptProgress) -> dict[str, Any]:
+    """llama.cpp's block of how far the prompt is."""
+    return {
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": round(progress.seconds * 1000, 3),
     }
 
 
@@ -96,19 +106,24 @@ def floor(logprob: float) -> float:
 
 
 def text_logprobs(tokens: Sequence[Token], piece: Piece, offset: int) -> dict[str, Any]:
-    """The same as completions have them; `offset`: where in the text the first one stands."""
+    """The same as completions have them; `offset`: where in the text the first one stands.
+
+    The first token of a prompt has none.
+    """
     texts = [piece(token.id).decode("utf-8", "replace") for token in tokens]
     offsets = []
     for text in texts:
         offsets.append(offset)
         offset += len(text)
     tops = [
-        {piece(top.id).decode("utf-8", "replace"): floor(top.logprob) for top in token.top_logprobs}
+        {piece(t.id).decode("utf-8", "replace"): floor(t.logprob) for t in token.top_logprobs}
+        if token.logprob is not None
+        else None
         for token in tokens
     ]
     return {
         "tokens": texts,
-        "token_logprobs": [floor(token.logprob or 0.0) for token in tokens],
+        "token_logprobs": [t.logprob if t.logprob is None else floor(t.logprob) for t in tokens],
         "top_logprobs": tops,
         "text_offset": offsets,
     }
@@ -176,6 +191,8 @@ class ChatWriter:
             return self._chunk(index, {"reasoning_content": event.text})
         if isinstance(event, CallPart):
             return self._chunk(index, {"tool_calls": [self._part(index, event)]})
+        if isinstance(event, PromptProgress):
+            return self._chunk(index, {}) | {"prompt_progress": progress_of(event)}
         call = event.call
         if call.id and call.id == self._call_ids[index]:  # its parts were sent
             return None
@@ -257,37 +274,51 @@ class TextWriter:
     def __init__(
         self,
         model: str,
-        answers: Sequence[Answer],
+        replies: Sequence[Reply],
         *,
         echoes: Sequence[str],
+        n_hidden: Sequence[int] = (),
         n_prompts: int = 1,
         piece: Piece | None = None,
         with_usage: bool = False,
     ) -> None:
-        """`echoes`: a text that stands before each answer."""
+        """`echoes`: a text that stands before each answer.
+
+        `n_hidden`: log-probabilities of the echoes are wanted too, but for so many tokens at the
+        beginning of each prompt. These are known only when the prompt is computed.
+        """
         self._head = Head(model, "cmpl", "text_completion")
-        self._answers = answers
+        self._replies = replies
+        self._answers = [reply.answer for reply in replies]
         self._echoes = echoes
+        self._n_hidden = n_hidden
+        self._waits = [bool(n_hidden)] * len(replies)  # for its echo
         self._n_prompts = n_prompts
         self._piece = piece
         self._with_usage = with_usage
-        self._n_tokens = [0] * len(answers)
-        self._n_chars = [len(echo) for echo in echoes]
+        self._n_tokens = [0] * len(replies)
+        self._n_chars = [0 if n_hidden else len(echo) for echo in echoes]
 
     def whole(self) -> dict[str, Any]:
         """The response with all choices."""
         choices = [
-            self._choice(i, echo + answer.content, finish_reason(answer))
+            self._choice(
+                i, ("" if self._n_hidden else echo) + answer.content, finish_reason(answer)
+            )
             for i, (echo, answer) in enumerate(zip(self._echoes, self._answers, strict=True))
         ]
         return self._head.dict() | {"choices": choices} | self._counts()
 
     def first(self, index: int) -> dict[str, Any]:
         """The chunk with which an answer begins."""
-        return self._chunk(index, self._echoes[index], None)
+        chunk = self._chunk(index, self._echoes[index], None) if not self._n_hidden else None
+        return chunk or self._head.dict() | {"choices": [_text_choice(index)]}
 
     def chunk(self, index: int, event: Event) -> dict[str, Any]:
         """The chunk of one event; without a template there is only text."""
+        if isinstance(event, PromptProgress):
+            progress = {"prompt_progress": progress_of(event)}
+            return self._head.dict() | {"choices": [_text_choice(index)]} | progress
         return self._chunk(index, event.text if isinstance(event, Content) else "", None)
 
     def last(self, index: int, answer: Answer) -> dict[str, Any]:
@@ -307,11 +338,21 @@ class TextWriter:
         if self._piece is not None:
             new = self._answers[index].tokens[self._n_tokens[index] :]
             self._n_tokens[index] += len(new)
+            if self._waits[index]:
+                self._waits[index] = False
+                text = self._echoes[index] + text
+                new = self._replies[index].prompt_logprobs[self._n_hidden[index] :] + new
             logprobs = text_logprobs(new, self._piece, self._n_chars[index])
             self._n_chars[index] += sum(map(len, logprobs["tokens"]))
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
+        return _text_choice(index, text, logprobs, finish)
 
     def _counts(self) -> dict[str, Any]:
         counts = {"usage": usage_of(self._answers, self._n_prompts)}
         alone = len(self._answers) == 1
         return counts | ({"timings": timings(self._answers[0].usage)} if alone else {})
+
+
+def _text_choice(
+    index: int, text: str = "", logprobs: dict[str, Any] | None = None, finish: str | None = None
+) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
