@@ -124,6 +124,14 @@ def test_pieces_do_not_matter(subject: Subject, lengths: list[int]) -> None:
     subject.agree(got, subject.whole)
 
 
+def test_warming_up_changes_nothing(subject: Subject) -> None:
+    cache = subject.cache()
+    steps, timeline = Steps(subject.model, cache), cache.open()
+    feed(steps, timeline, subject.ids[:40])
+    steps.warm_up(70)
+    subject.agree(feed(steps, timeline, subject.ids[40:]), subject.whole[40:])
+
+
 def test_neighbours_do_not_matter(subject: Subject) -> None:
     """Pieces of three sequences in one step, at different places, and then single tokens."""
     cache = subject.cache()

@@ -94,6 +94,8 @@ class Session:
             context=plan.context,
         )
         self._fingerprint = fingerprint(file)
+        if plan.placement != "cpu":
+            Steps(self._model, cache).warm_up(plan.batch_tokens)
         shelf = keep and Shelf(keep[0], cache, self._fingerprint, budget_bytes=keep[1])
         self._prefixes = PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots, shelf)
         self._cache = cache

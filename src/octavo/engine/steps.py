@@ -22,6 +22,7 @@ from octavo.ops import Array, Captured
 # share is small anyway.
 MAX_STEP_TOKENS = 32
 MAX_RECORDED_TOKENS = 64
+_NO_HIDDEN: Array = np.zeros((0, 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,20 @@ class Steps:
         and `hidden` has the rows of `logits`.
         """
         part = "trunk" if every_hidden else "outputs"
-        return self._go(part, pieces, np.zeros((0, 0), np.float32), record)
+        return self._go(part, pieces, _NO_HIDDEN, record)
 
     def draft(self, pieces: Sequence[Piece], hidden: Array, record: bool = False) -> Output:
         """The draft block; `hidden` (T, D) as in `Model.draft`."""
         return self._go("draft", pieces, hidden, record)
+
+    def warm_up(self, n_tokens: int) -> None:
+        """Run a step of n tokens, and of 1, on the null page, where they change nothing.
+
+        On a device kernels are compiled then, and the memory that steps need is allocated.
+        """
+        for n in n_tokens, 1:
+            nowhere = Timeline(self._cache, 0)
+            self._go("trunk", [Piece(nowhere, 0, [0] * n, 1, (-1,) * n)], _NO_HIDDEN, record=False)
 
     def _go(self, part: str, pieces: Sequence[Piece], hidden: Array, record: bool) -> Output:
         key = _shape(part, pieces)
