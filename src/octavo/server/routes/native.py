@@ -109,8 +109,8 @@ async def detokenize(body: DetokenizeBody, request: Request) -> JSONResponse:
 @router.post("/apply-template")
 async def apply_template(body: TemplateBody, request: Request) -> Response:
     """The text that the model would read for a chat."""
-    session, chat = resident_of(request).session, body.read()
-    prompt = await anyio.to_thread.run_sync(prompt_of, session, chat)
+    resident, chat = resident_of(request), body.read()
+    prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
     return Response(sse.encode({"prompt": prompt.text}), media_type="application/json")
 
 
