@@ -36,8 +36,7 @@ __all__ = ["Answer", "Chat", "Content", "Event", "Reasoning", "Reply", "ToolCall
 
 # What is put into the model's mouth when its thinking has to end.
 ENOUGH = "\n\nI have thought enough and answer now."
-# Of a limited number of tokens one in so many is kept for the answer.
-ANSWER_SHARE = 4
+ANSWER_SHARE = 4  # of a limited number of tokens one in so many is kept for the answer
 
 
 class TokenStream(Protocol):
@@ -144,13 +143,16 @@ class Chat:
         if isinstance(prompt, str):
             prompt = self._tokenizer.with_bos(self._encode(prompt))
         splitter = Splitter(self._tokenizer, stop=stop)
-        return Reply(self._engine, prompt, params, (), splitter)
+        return Reply(self._engine, prompt, params, (len(prompt) - 1,), splitter)
 
     def _marks(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """Ends of the first and the last message: where other prompts may branch off."""
+        """Where other prompts may branch off: ends of the first and the last message.
+
+        The first ends behind system prompt and tools. Without any end: before the last token.
+        """
         stops = self._tokenizer.stop_ids
         ends = [at + 1 for at, token in enumerate(ids) if token in stops]
-        return (ends[0], ends[-1]) if ends else ()
+        return (ends[0], ends[-1]) if ends else (len(ids) - 1,)
 
     def _limit(self, request: ChatRequest, closing_tag: str) -> ThinkingLimit:
         return ThinkingLimit(
@@ -234,10 +236,8 @@ class Reply(Iterator[Event]):
         self._splitter = splitter
         self._thinking = thinking  # None: it cannot be ended any more
         # A grammar is for the answer, not for the thinking before it.
-        grammar = params.grammar
-        self._grammar_waits = (
-            grammar is not None and grammar.trigger is None and splitter.in_reasoning
-        )
+        waits = params.grammar is not None and params.grammar.trigger is None
+        self._grammar_waits = waits and splitter.in_reasoning
         self.n_generated = 0
         self._n_streams = 0
         self._is_cancelled = False
