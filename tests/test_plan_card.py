@@ -25,7 +25,7 @@ from octavo.plan.layout import Case, Choice, lay_out
 from octavo.plan.plan import Plan
 from octavo.plan.planner import Wishes, make_plan
 from octavo.plan.speeds import Speeds
-from octavo.plan.suppose import Supposed, suppose
+from octavo.plan.suppose import Supposed, link_of, suppose
 from plan_headers import GB, Header, machine, qwen36_35b, random_35b, smollm2
 
 TABLES = Path(__file__).parent / "plans"
@@ -42,8 +42,7 @@ def header() -> Header:
 def here(total_gb: float = 32, card_gb: float = 0, free_gb: float = 0) -> Hardware:
     """A desktop as `--vram` and `--ram` suppose it; with `free_gb`, others hold the rest."""
     known = replace(machine(1, 1), speeds=SPEEDS)
-    words = (f"{card_gb}GB" if card_gb else None, f"{total_gb}GB", None, None, None)
-    made = suppose(known, Supposed.from_words(*words))
+    made = suppose(known, Supposed(round(card_gb * GB), round(total_gb * GB)))
     if free_gb:
         card = replace(made.gpus[0], free_bytes=int(free_gb * GB))
         made = replace(made, gpus=(card,))
@@ -393,8 +392,7 @@ def test_what_is_supposed_replaces_what_is_here() -> None:
     card = Gpu("real", 24 * GB, 20 * GB, (8, 6), 4, 16, 936e9, 35e12, programs=(Program("x", 1),))
     known = replace(machine(20, 64), speeds=SPEEDS, gpus=(card,))
     assert suppose(known, Supposed()) == known
-    words = Supposed.from_words("8GiB", "32GB", 300, 60, "3x16")
-    other = suppose(known, words)
+    other = suppose(known, Supposed(8 << 30, 32 * GB, 300e9, 60e9, link_of("3x16")))
     (gpu,) = other.gpus
     assert (gpu.total_bytes, gpu.free_bytes, gpu.programs) == (8 << 30, 8 << 30, ())
     assert (gpu.read_bytes_per_second, gpu.float_ops_per_second) == (300e9, 35e12)
@@ -407,24 +405,10 @@ def test_what_is_supposed_replaces_what_is_here() -> None:
         suppose(machine(20), Supposed(link=(4, 8)))
 
 
-@pytest.mark.parametrize(
-    ("words", "n_bytes"),
-    [("8GB", 8 * GB), ("7.6 GB", 7_600_000_000), ("8GiB", 8 << 30), ("512M", 512 * 10**6)],
-)
-def test_sizes_that_people_write(words: str, n_bytes: int) -> None:
-    assert memory.size(words) == n_bytes
-
-
-@pytest.mark.parametrize("words", ["", "GB", "8 gigs", "-1GB", "0", "1e9", "8GB!"])
-def test_what_is_no_size(words: str) -> None:
-    with pytest.raises(SettingError, match="is no size"):
-        memory.size(words)
-
-
 @pytest.mark.parametrize("link", ["4", "x8", "9x8", "4x", "4x8x"])
 def test_what_is_no_link(link: str) -> None:
     with pytest.raises(SettingError, match="no PCIe link"):
-        Supposed.from_words(None, None, None, None, link)
+        link_of(link)
 
 
 def test_the_command_plans_for_another_machine(

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from octavo.cli import _screen as screen
-from octavo.cli._options import Json, LoadFlags, Model
+from octavo.cli._options import Json, LoadFlags, Model, byte_size
 
 
 def main(
@@ -26,10 +26,16 @@ def main(
         ),
     ] = None,
     vram: Annotated[
-        str | None, typer.Option("--vram", help="A card with that much memory: 8GB.")
+        int | None,
+        typer.Option(
+            "--vram", parser=byte_size, metavar="SIZE", help="A card with that much memory: 8GB."
+        ),
     ] = None,
     ram: Annotated[
-        str | None, typer.Option("--ram", help="A computer with that much memory: 32GB.")
+        int | None,
+        typer.Option(
+            "--ram", parser=byte_size, metavar="SIZE", help="A computer with that much: 32GB."
+        ),
     ] = None,
     gpu_bandwidth: Annotated[
         float | None, typer.Option("--gpu-bandwidth", min=1, help="Of the card's memory, GB/s.")
@@ -47,10 +53,16 @@ def main(
     from octavo.hub.local import find_local
     from octavo.plan.hardware import fast_formats, probe
     from octavo.plan.planner import Wishes, make_plan
-    from octavo.plan.suppose import Supposed, suppose
+    from octavo.plan.suppose import Supposed, link_of, suppose
     from octavo.settings import Settings
 
-    supposed = Supposed.from_words(vram, ram, gpu_bandwidth, memory_bandwidth, link)
+    supposed = Supposed(
+        video_bytes=vram,
+        memory_bytes=ram,
+        card_rate=gpu_bandwidth * 1e9 if gpu_bandwidth else None,
+        memory_rate=memory_bandwidth * 1e9 if memory_bandwidth else None,
+        link=link_of(link) if link else None,
+    )
     wishes = Wishes(
         context=load.context,
         sequences=load.sequences,

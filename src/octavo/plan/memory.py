@@ -13,11 +13,9 @@ Cache, states and scratch live where the trunk lives.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from octavo import models
-from octavo.errors import SettingError
 from octavo.gguf.header import TensorInfo
 from octavo.kv import formats
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec, LayerSpec, RecurrentSpec
@@ -193,20 +191,3 @@ def text(n_bytes: float) -> str:
         if n_bytes >= unit_bytes:
             return f"{n_bytes / unit_bytes:.1f} {unit}"
     return f"{n_bytes:.0f} B"
-
-
-def size(words: str) -> int:
-    """Bytes from "8GB", "7.6 GB" (decimal) or "8GiB".
-
-    Raises:
-        SettingError: it is no size.
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?)?B?\s*", words)
-    n_bytes = 0
-    if found:
-        unit = found[2] or ""
-        base = 1024 if unit.endswith("i") else 1000
-        n_bytes = int(float(found[1]) * base ** " kMGT".index(unit[:1] or " "))
-    if not n_bytes:
-        raise SettingError(f"{words!r} is no size", "Write it like 8GB, 7.6GB or 8GiB.")
-    return n_bytes

@@ -37,30 +37,17 @@ class Supposed:
     memory_rate: float | None = None
     link: tuple[int, int] | None = None  # PCIe generation and lanes
 
-    @classmethod
-    def from_words(
-        cls,
-        vram: str | None,
-        ram: str | None,
-        card_gigabytes: float | None,
-        memory_gigabytes: float | None,
-        link: str | None,
-    ) -> Supposed:
-        """From what people write: "8GB", "32GB", GB/s, GB/s, "4x8".
 
-        Raises:
-            SettingError: one of them is no size, or no link.
-        """
-        found = re.fullmatch(r"([1-6])x(\d+)", link or "")
-        if link and not found:
-            raise SettingError(f"{link!r} is no PCIe link", "Write generation and lanes: 4x8.")
-        return cls(
-            video_bytes=memory.size(vram) if vram else None,
-            memory_bytes=memory.size(ram) if ram else None,
-            card_rate=card_gigabytes * 1e9 if card_gigabytes else None,
-            memory_rate=memory_gigabytes * 1e9 if memory_gigabytes else None,
-            link=(int(found[1]), int(found[2])) if found else None,
-        )
+def link_of(words: str) -> tuple[int, int]:
+    """PCIe generation and lanes from "4x8".
+
+    Raises:
+        SettingError: it is no link.
+    """
+    found = re.fullmatch(r"([1-6])x(\d+)", words)
+    if not found:
+        raise SettingError(f"{words!r} is no PCIe link", "Write generation and lanes: 4x8.")
+    return int(found[1]), int(found[2])
 
 
 def suppose(here: Hardware, supposed: Supposed) -> Hardware:
