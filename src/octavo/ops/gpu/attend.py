@@ -74,7 +74,6 @@ def run(
         "LAYER": kv.layout(layer.format, layer.spec, n_heads),
         "ROWS": launch.rows,
         "N": launch.positions,
-        "SPLITS": launch.splits,
         "IS_GATED": gate is not None,
     }
     appends = n_tokens <= FUSED_TOKENS * n_sequences
@@ -90,8 +89,10 @@ def run(
         *(q, k, v, gates, layer.data, batch.starts, batch.n_past, batch.pages, sums, marks),
         (*q.stride()[:2], *k.stride()[:2], *v.stride()[:2], *gate_strides),
         (n_tokens, n_sequences, n_pages),
+        launch.splits,
         layer.spec.scale * LOG2_E,
         **meaning,
+        IS_SPLIT=is_split,
         APPENDS=appends,
         num_warps=launch.warps,
         num_stages=launch.stages,
@@ -101,7 +102,7 @@ def run(
         kernels.mix[(n_tokens, n_heads, -(-layer.spec.value_dim // dims))](
             *(sums, marks, gates, out, batch.starts, batch.n_past),
             gate_strides,
-            *(n_tokens, n_sequences),
+            *(n_tokens, n_sequences, launch.splits),
             **meaning,
             DIMS=dims,
         )

@@ -17,7 +17,7 @@ _MIX_SPLITS = tl.constexpr(16)  # splits that are put together at once
 
 
 @triton.jit
-def _stretch(past, first, end, WINDOW: tl.constexpr, N: tl.constexpr, SPLITS: tl.constexpr):
+def _stretch(past, first, end, splits, WINDOW: tl.constexpr, N: tl.constexpr):
     """What tokens first:end of a sequence see, in blocks of N positions.
 
     Gives the first block, the end, and how many a split takes.
@@ -26,7 +26,7 @@ def _stretch(past, first, end, WINDOW: tl.constexpr, N: tl.constexpr, SPLITS: tl
     begin = 0
     if WINDOW > 0:
         begin = tl.maximum(past + first - WINDOW + 1, 0) // N
-    return begin, last, tl.maximum((last - begin + SPLITS - 1) // SPLITS, _LEAST_SPLIT // N)
+    return begin, last, tl.maximum((last - begin + splits - 1) // splits, _LEAST_SPLIT // N)
 
 
 @triton.jit
@@ -43,27 +43,27 @@ def _store(
     LAYER: tl.constexpr,
 ):
     """Store one key head at positions low:high of a sequence, whose position 0 is row `token`."""
+    DIM: tl.constexpr = LAYER.key_dim
+    D: tl.constexpr = LAYER.padded_key_dim
+    VDIM: tl.constexpr = LAYER.value_dim
+    DV: tl.constexpr = LAYER.padded_value_dim
     k_token, k_head, v_token, v_head = strides
     k += head * k_head
     v += head * v_head
-    dims = tl.arange(0, LAYER.padded_key_dim)[None, :]
-    value_dims = tl.arange(0, LAYER.padded_value_dim)[None, :]
+    dims = tl.arange(0, D)[None, :]
+    value_dims = tl.arange(0, DV)[None, :]
     for at in range(low // _APPEND_ROWS * _APPEND_ROWS, high, _APPEND_ROWS):
         positions = at + tl.arange(0, _APPEND_ROWS)
         is_new = (positions >= low) & (positions < high)
         tokens = (token + positions).to(tl.int64)[:, None]
         block = data + tl.load(table + at // _POSITIONS).to(tl.int64) * LAYER.page_bytes
         in_page = positions % _POSITIONS
-        x = tl.load(
-            k + tokens * k_token + dims, mask=is_new[:, None] & (dims < LAYER.key_dim), other=0.0
-        )
-        LAYER.write_keys(
-            block + head * LAYER.key_bytes, in_page, is_new, x, LAYER.key_dim, LAYER.padded_key_dim
-        )
-        mask = is_new[:, None] & (value_dims < LAYER.value_dim)
+        x = tl.load(k + tokens * k_token + dims, mask=is_new[:, None] & (dims < DIM), other=0.0)
+        LAYER.write_keys(block + head * LAYER.key_bytes, in_page, is_new, x, DIM, D)
+        mask = is_new[:, None] & (value_dims < VDIM)
         x = tl.load(v + tokens * v_token + value_dims, mask=mask, other=0.0)
         block += LAYER.kv_heads * LAYER.key_bytes + head * LAYER.value_bytes
-        LAYER.write_values(block, in_page, is_new, x, LAYER.value_dim, LAYER.padded_value_dim)
+        LAYER.write_values(block, in_page, is_new, x, VDIM, DV)
 
 
 @triton.jit
@@ -124,16 +124,18 @@ def _read(
 
     Gives the sums of weighted values (ROWS, dv), the sums of weights and the largest scores.
     """
+    DIM: tl.constexpr = LAYER.key_dim
+    D: tl.constexpr = LAYER.padded_key_dim
+    VDIM: tl.constexpr = LAYER.value_dim
+    DV: tl.constexpr = LAYER.padded_value_dim
     largest = tl.full((ROWS,), -float("inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
-    mixed = tl.zeros((ROWS, LAYER.padded_value_dim), tl.float32)
+    mixed = tl.zeros((ROWS, DV), tl.float32)
     for block in range(low, high):
         at = block * N
         page = data + tl.load(table + at // _POSITIONS).to(tl.int64) * LAYER.page_bytes
         in_page = at % _POSITIONS
-        keys = LAYER.load_keys(
-            page + head * LAYER.key_bytes, in_page, LAYER.key_dim, LAYER.padded_key_dim, N
-        )
+        keys = LAYER.load_keys(page + head * LAYER.key_bytes, in_page, DIM, D, N)
         scores = tl.dot(queries, keys, input_precision="ieee")
         ahead = positions[:, None] - (at + tl.arange(0, N))[None, :]
         is_seen = ahead >= 0
@@ -147,9 +149,7 @@ def _read(
         old = tl.exp2(largest - shift)
         total = total * old + tl.sum(weights, axis=1)
         page += LAYER.kv_heads * LAYER.key_bytes + head * LAYER.value_bytes
-        values = LAYER.load_values(
-            page, in_page, end - at + in_page, LAYER.value_dim, LAYER.padded_value_dim, N
-        )
+        values = LAYER.load_values(page, in_page, end - at + in_page, VDIM, DV, N)
         mixed = tl.dot(
             weights.to(queries.dtype), values, acc=mixed * old[:, None], input_precision="ieee"
         )
@@ -171,21 +171,22 @@ def attend_rows(
     marks,
     strides,
     sizes,
+    splits,
     scale,
     LAYER: tl.constexpr,
     ROWS: tl.constexpr,
     N: tl.constexpr,
-    SPLITS: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
     APPENDS: tl.constexpr,
     IS_GATED: tl.constexpr,
 ):
     """A piece of a sequence, one key head, one split of the context.
 
-    Without splits `out` (T, H, dv) gets the result; with splits `out` (SPLITS, T, H, dv) the sums
-    of the weighted values and `marks` (SPLITS, T, H, 2) the largest score and the sum of weights.
+    Without splits `out` (T, H, dv) gets the result; with splits `out` (splits, T, H, dv) the sums
+    of the weighted values and `marks` (splits, T, H, 2) the largest score and the sum of weights.
     """
     TOKENS: tl.constexpr = ROWS // LAYER.group
-    head = tl.program_id(0) // SPLITS
+    head = tl.program_id(0) // splits
     # The pieces that see most come first, so that none of them is left for the end.
     index = tl.num_programs(1) - 1 - tl.program_id(1)
     sequence, piece = find_piece(starts, sizes[1], index, TOKENS)
@@ -196,8 +197,8 @@ def attend_rows(
     past = tl.load(n_past + sequence)
     first = piece * TOKENS
     end = tl.minimum(first + TOKENS, tl.load(starts + sequence + 1) - begin)
-    seen, last, share = _stretch(past, first, end, LAYER.window, N, SPLITS)
-    low = seen + tl.program_id(0) % SPLITS * share
+    seen, last, share = _stretch(past, first, end, splits, LAYER.window, N)
+    low = seen + tl.program_id(0) % splits * share
     high = tl.minimum(low + share, last)
     if low >= high:
         return
@@ -243,13 +244,13 @@ def attend_rows(
     row = at * (LAYER.kv_heads * LAYER.group) + row_head
     value_dims = tl.arange(0, LAYER.padded_value_dim)[None, :]
     mask = is_row[:, None] & (value_dims < LAYER.value_dim)
-    if SPLITS == 1:
+    if not IS_SPLIT:
         mixed = mixed / total[:, None]
         if IS_GATED:
             gate_at = (at * gate_token + row_head * gate_head)[:, None] + value_dims
             mixed = mixed * tl.sigmoid(tl.load(gates + gate_at, mask=mask, other=0.0))
     else:
-        row += (tl.program_id(0) % SPLITS).to(tl.int64) * sizes[0] * (LAYER.kv_heads * LAYER.group)
+        row += (tl.program_id(0) % splits).to(tl.int64) * sizes[0] * (LAYER.kv_heads * LAYER.group)
         tl.store(marks + row * 2, largest, mask=is_row)
         tl.store(marks + row * 2 + 1, total, mask=is_row)
     tl.store(out + row[:, None] * LAYER.value_dim + value_dims, mixed, mask=mask)
@@ -266,11 +267,11 @@ def mix(
     gate_strides,
     n_tokens,
     n_sequences,
+    splits,
     LAYER: tl.constexpr,
     DIMS: tl.constexpr,
     ROWS: tl.constexpr,
     N: tl.constexpr,
-    SPLITS: tl.constexpr,
     IS_GATED: tl.constexpr,
 ):
     """Put the splits of some value dims of a token's head together, in order."""
@@ -282,7 +283,7 @@ def mix(
     begin = tl.load(starts + sequence)
     first = (token - begin) // TOKENS * TOKENS
     end = tl.minimum(first + TOKENS, tl.load(starts + sequence + 1) - begin)
-    seen, last, share = _stretch(tl.load(n_past + sequence), first, end, LAYER.window, N, SPLITS)
+    seen, last, share = _stretch(tl.load(n_past + sequence), first, end, splits, LAYER.window, N)
     n_used = (last - seen + share - 1) // share
     dims = tl.program_id(2) * DIMS + tl.arange(0, DIMS)
     is_dim = dims < LAYER.value_dim

@@ -1,0 +1,190 @@
+"""The gated delta rule token by token, and what its two forms share.
+
+`SPEC` is the layer's `RecurrentSpec`; DK and DV are its head widths, filled up to powers of two.
+`before` (S, kernel - 1, channels) keeps what the convolution saw before the step: the slot that it
+comes from may be the first that is written.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def silu(x):
+    return x * tl.sigmoid(x)
+
+
+@triton.jit
+def log_decay(alpha, a, dt):
+    """Logarithm of what a token leaves of the state."""
+    x = alpha + dt
+    return a * (tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x))))
+
+
+@triton.jit
+def only(n, condition):
+    """n if the condition holds, else 0: a mask `i < only(n, c)` is one that c, a scalar, rules."""
+    return tl.where(condition, n, 0)
+
+
+@triton.jit
+def key_head_of(head, SPEC: tl.constexpr):
+    """The key head that a value head reads."""
+    SHARED: tl.constexpr = SPEC.n_value_heads // SPEC.n_key_heads
+    found = head % SPEC.n_key_heads if SPEC.tiled else head // SHARED
+    return found
+
+
+@triton.jit
+def value_channel(head, SPEC: tl.constexpr):
+    """The first channel of a value head."""
+    return 2 * SPEC.n_key_heads * SPEC.key_dim + head * SPEC.value_dim
+
+
+@triton.jit
+def keep_before(conv, before, slot, sequence, has_past, channels, is_channel, SPEC: tl.constexpr):
+    """Copy what the convolution saw before the step; zeros where there was nothing."""
+    is_held = is_channel & (channels < only(SPEC.n_channels, has_past))
+    for row in range(SPEC.conv_kernel - 1):
+        at = conv + (slot.to(tl.int64) * (SPEC.conv_kernel - 1) + row) * SPEC.n_channels
+        x = tl.load(at + channels, mask=is_held, other=0.0)
+        at = before + (sequence * (SPEC.conv_kernel - 1) + row) * SPEC.n_channels
+        tl.store(at + channels, x, mask=is_channel)
+
+
+@triton.jit
+def store_window(
+    qkv, stride, before, conv, slot, sequence, token, begin, channels, is_channel,
+    SPEC: tl.constexpr,
+):  # fmt: skip
+    """Store in a slot the last inputs of the convolution, after `token`."""
+    for row in range(SPEC.conv_kernel - 1):
+        source = token - (SPEC.conv_kernel - 2) + row
+        is_new = is_channel & (channels < only(SPEC.n_channels, source >= begin))
+        x = tl.load(qkv + tl.cast(source, tl.int64) * stride + channels, mask=is_new, other=0.0)
+        kept = sequence * (SPEC.conv_kernel - 1) + source - begin + SPEC.conv_kernel - 1
+        is_old = is_channel & (channels < only(SPEC.n_channels, source < begin))
+        x += tl.load(before + kept * SPEC.n_channels + channels, mask=is_old, other=0.0)
+        at = conv + (slot.to(tl.int64) * (SPEC.conv_kernel - 1) + row) * SPEC.n_channels
+        tl.store(at + channels, x, mask=is_channel)
+
+
+@triton.jit
+def _convolved(
+    qkv, stride, taps, conv, slot, token, begin, has_past, first, WIDTH: tl.constexpr,
+    D: tl.constexpr, SPEC: tl.constexpr,
+):  # fmt: skip
+    """A token's channels first:first + WIDTH after convolution and SiLU -> (D,)."""
+    KERNEL: tl.constexpr = SPEC.conv_kernel
+    i = tl.arange(0, D)
+    is_channel = i < WIDTH
+    total = tl.zeros((D,), tl.float32)
+    for tap in tl.static_range(KERNEL):
+        row = token - (KERNEL - 1) + tap
+        factor = tl.load(taps + (first + i) * KERNEL + tap, mask=is_channel, other=0.0)
+        at = qkv + tl.cast(row, tl.int64) * stride + first + i
+        x = tl.load(at, mask=i < only(WIDTH, row >= begin), other=0.0)
+        if tap < KERNEL - 1:
+            old = slot.to(tl.int64) * (KERNEL - 1) + row - begin + KERNEL - 1
+            is_old = i < only(WIDTH, (row < begin) & has_past)
+            x += tl.load(conv + old * SPEC.n_channels + first + i, mask=is_old, other=0.0)
+        total += factor * x
+    return silu(total)
+
+
+@triton.jit
+def _unit(x, eps):
+    return x / tl.sqrt(tl.sum(x * x, axis=0) + eps)
+
+
+@triton.jit
+def recur_tokens(
+    qkv, z, alpha, beta, taps, a, dt, norm, conv, state, before, counters,
+    starts, n_past, slots, state_slots, out, strides, eps,
+    SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+):  # fmt: skip
+    """A value head of a sequence: convolution, norms, gates, state and gated norm in one.
+
+    Value heads of one key head share its window of the convolution: whoever comes last stores it.
+    """
+    head = tl.program_id(0)
+    sequence = tl.program_id(1)
+    begin = tl.load(starts + sequence)
+    end = tl.load(starts + sequence + 1)
+    if begin >= end:
+        return
+    slot = tl.load(slots + sequence)
+    has_past = tl.load(n_past + sequence) > 0
+    i, j = tl.arange(0, DK), tl.arange(0, DV)
+    is_key, is_value = i < SPEC.key_dim, j < SPEC.value_dim
+    place = (i * SPEC.value_dim)[:, None] + j[None, :]
+    is_place = is_key[:, None] & is_value[None, :]
+    HEAD_FLOATS: tl.constexpr = SPEC.key_dim * SPEC.value_dim
+    own = (slot.to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
+    is_held = (i < only(SPEC.key_dim, has_past))[:, None] & is_value[None, :]
+    held = tl.load(state + own + place, mask=is_held, other=0.0)
+    key_head = key_head_of(head, SPEC)
+    q_first = key_head * SPEC.key_dim
+    k_first = q_first + SPEC.n_key_heads * SPEC.key_dim
+    v_first = value_channel(head, SPEC)
+    keep_before(conv, before, slot, sequence, has_past, q_first + i, is_key, SPEC)
+    keep_before(conv, before, slot, sequence, has_past, k_first + i, is_key, SPEC)
+    keep_before(conv, before, slot, sequence, has_past, v_first + j, is_value, SPEC)
+    a_head, dt_head = tl.load(a + head), tl.load(dt + head)
+    weight = tl.load(norm + j, mask=is_value, other=0.0)
+    for token in range(begin, end):
+        held = _one_token(
+            held, qkv, z, alpha, beta, taps, conv, out, strides, eps, a_head, dt_head, weight,
+            token, begin, slot, has_past, head, q_first, k_first, v_first, SPEC, DK, DV,
+        )  # fmt: skip
+        target = tl.load(state_slots + token)
+        if target >= 0:
+            at = (target.to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
+            tl.store(state + at + place, held, mask=is_place)
+    if SPEC.conv_kernel > 1:
+        tl.debug_barrier()
+        counter = counters + sequence * SPEC.n_key_heads + key_head
+        n_done = tl.atomic_add(counter, 1)
+        is_last = n_done == SPEC.n_value_heads // SPEC.n_key_heads - 1
+        if is_last:
+            tl.store(counter, 0)
+        is_key = i < only(SPEC.key_dim, is_last)
+        for token in range(begin, end):
+            target = tl.load(state_slots + token)
+            if target >= 0:
+                args = qkv, strides[0], before, conv, target, sequence, token, begin
+                store_window(*args, v_first + j, is_value, SPEC)
+                store_window(*args, q_first + i, is_key, SPEC)
+                store_window(*args, k_first + i, is_key, SPEC)
+
+
+@triton.jit
+def _one_token(
+    held, qkv, z, alpha, beta, taps, conv, out, strides, eps, a, dt, weight,
+    token, begin, slot, has_past, head, q_first, k_first, v_first,
+    SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+):  # fmt: skip
+    """Stores the token's output; gives the state (DK, DV) after it."""
+    SCALE: tl.constexpr = SPEC.key_dim**-0.5
+    stride = strides[0]
+    args = qkv, stride, taps, conv, slot, token, begin, has_past
+    q = _unit(_convolved(*args, q_first, SPEC.key_dim, DK, SPEC), eps) * SCALE
+    k = _unit(_convolved(*args, k_first, SPEC.key_dim, DK, SPEC), eps)
+    v = _convolved(*args, v_first, SPEC.value_dim, DV, SPEC)
+    row = tl.cast(token, tl.int64)
+    decay = tl.exp(log_decay(tl.load(alpha + row * strides[2] + head), a, dt))
+    rate = tl.sigmoid(tl.load(beta + row * strides[3] + head))
+    read = decay * tl.sum(held * k[:, None], axis=0)
+    asked = decay * tl.sum(held * q[:, None], axis=0)
+    write = rate * (v - read)
+    result = asked + tl.sum(k * q, axis=0) * write
+    j = tl.arange(0, DV)
+    is_value = j < SPEC.value_dim
+    at = head * SPEC.value_dim + j
+    gate = tl.load(z + row * strides[1] + at, mask=is_value, other=0.0)
+    result = result / tl.sqrt(tl.sum(result * result, axis=0) / SPEC.value_dim + eps)
+    at += row * (SPEC.n_value_heads * SPEC.value_dim)
+    tl.store(out + at, result * weight * silu(gate), mask=is_value)
+    return held * decay + k[:, None] * write[None, :]
