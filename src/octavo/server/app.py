@@ -39,7 +39,7 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
         yield
         fleet.close()
 
-    app = FastAPI(title="Octavo", lifespan=life)
+    app = FastAPI(title="Octavo", lifespan=life, docs_url=None, redoc_url=None)
     app.state.fleet = fleet
     app.state.slot_folder = slot_folder
     app.state.responses = ResponseStore()

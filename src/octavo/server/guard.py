@@ -20,7 +20,7 @@ from octavo.server.sse import encode
 
 LOG = logging.getLogger("octavo.server")
 
-OPEN_PATHS = frozenset({"/health", "/v1/health", "/"})  # no key needed
+OPEN_PATHS = frozenset({"/health", "/v1/health", "/", "/docs"})  # no key needed
 OPEN_FOLDER = "/static/"  # the page's files: it has to be there to ask for the key
 BODY_SECONDS = 60.0  # in which a body has to arrive
 UNKNOWN_PATH = "other"  # so that invented paths do not fill the table of counts
