@@ -33,7 +33,7 @@ from triton.compiler import ASTSource
 from octavo import quants
 from octavo.ops import gpu
 from octavo.ops.gpu import device
-from octavo.ops.weight import ExpertBank, Weight
+from octavo.ops.weight import ExpertBank, RopeTable, RouteRule, Weight
 
 TARGETS = {
     "cuda:75": (GPUTarget("cuda", 75, 32), 65536),
@@ -44,6 +44,7 @@ TARGETS = {
 }
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {
+    torch.float64: "*fp64",
     torch.float32: "*fp32",
     torch.float16: "*fp16",
     torch.bfloat16: "*bf16",
@@ -104,12 +105,42 @@ def unit(name: str, n_tokens: int) -> Callable[[], object]:
     return lambda: glu(torch.zeros(n_tokens, 2048), gate, gate, down, "silu", scale)
 
 
+def norms() -> Callable[[], object]:
+    x, heads = torch.zeros(3, 2048), torch.zeros(3, 16, 512)
+    wide, narrow = weight("f32", 2048), weight("f32", 256)
+
+    def run() -> None:
+        gpu.norm(x, wide, 1e-6)
+        gpu.norm(x, wide, 1e-6, x)
+        gpu.norm(heads[:, :, :256], narrow, 1e-6)
+
+    return run
+
+
+def rotations() -> Callable[[], object]:
+    frequencies = np.ones(32, np.float32)
+    tables = [RopeTable(frequencies, pairing, 1.0, gpu) for pairing in ("neox", "adjacent")]
+    x, positions = torch.zeros(3, 16, 256), torch.zeros(3, dtype=torch.int32)
+    return lambda: [gpu.rope(x, positions, table) for table in tables]
+
+
+def routing() -> Callable[[], object]:
+    gate = weight("f32", 256, 2048)
+    return lambda: [
+        gpu.route(torch.zeros(n, 2048), gate, RouteRule(8, activation))
+        for n, activation in ((1, "softmax"), (3, "sigmoid"))
+    ]
+
+
 CASES: dict[str, Callable[[], Callable[[], object]]] = {
     **{f"embed {n}": lambda n=n: rows_of(n) for n in gpu.quants.names()},
     **{f"few {n}": lambda n=n: few_products(n) for n in ("q4_k", "q6_k", "q8_0", "f32")},
     **{f"many {n}": lambda n=n: many_products(n) for n in ("q4_k", "q6_k", "q8_0")},
     "experts few": lambda: expert_layer("q4_k", "q5_k", 1),
     "experts many": lambda: expert_layer("q4_k", "q5_k", 512),
+    "norm": norms,
+    "rope": rotations,
+    "route": routing,
     "glu few": lambda: unit("q8_0", 1),
     "glu many": lambda: unit("q8_0", 512),
 }
