@@ -26,6 +26,7 @@ from octavo.ops.gpu.glu import glu
 from octavo.ops.gpu.graph import capture
 from octavo.ops.gpu.linear import linear
 from octavo.ops.gpu.norm import norm
+from octavo.ops.gpu.recur import recur
 from octavo.ops.gpu.rope import rope
 from octavo.ops.gpu.route import route
 from octavo.ops.gpu.transfer import fetch, host, send, store
@@ -45,6 +46,7 @@ __all__ = [
     "linear",
     "norm",
     "place",
+    "recur",
     "rope",
     "route",
     "send",
