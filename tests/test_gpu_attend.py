@@ -20,13 +20,13 @@ from octavo.ops.gpu.device import find
 
 FORMATS = ["f32", "f16", "q8_0"]
 LIMITS = {"f32": 1e-11, "f16": 1e-6, "q8_0": 1e-6}
-# query heads, key heads, key dim, value dim
-SHAPES = [(1, 1, 7, 5), (9, 3, 64, 64), (4, 1, 256, 256), (6, 2, 33, 48), (13, 1, 40, 80)]
-STEPS: list[list[Piece]] = [
-    [(0, 1)],
-    [(63, 1), (64, 1), (65, 2)],
-    [(0, 63), (5, 0), (0, 65)],
-    [(190, 9), (0, 33), (120, 8)],
+# query heads, key heads, key dim, value dim; and steps of several sequences
+CASES: list[tuple[tuple[int, int, int, int], list[list[Piece]]]] = [
+    ((1, 1, 7, 5), [[(0, 1)], [(0, 63), (5, 0), (0, 65)], [(130, 9), (0, 33), (120, 8)]]),
+    ((3, 1, 64, 64), [[(63, 1), (64, 1), (65, 2)], [(100, 29)]]),
+    ((4, 1, 256, 256), [[(63, 1), (0, 2)]]),
+    ((6, 2, 33, 48), [[(127, 2), (0, 20)]]),
+    ((13, 1, 40, 80), [[(60, 9)], [(10, 33)]]),
 ]
 LONGEST = 410
 
@@ -111,33 +111,31 @@ def check(
     np.testing.assert_array_equal(to_host(fast.data), plain.data)
 
 
-@pytest.mark.parametrize("pieces", STEPS, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("name", FORMATS)
 def test_same_as_reference(
-    name: str, shape: tuple[int, int, int, int], pieces: list[Piece]
+    name: str, case: tuple[tuple[int, int, int, int], list[list[Piece]]]
 ) -> None:
-    story = Story(shape, len(pieces))
-    check(story, spec_of(shape), name, pieces, is_gated=len(pieces) % 2 == 0)
+    shape, steps = case
+    for pieces in steps:
+        check(Story(shape, len(pieces)), spec_of(shape), name, pieces, len(pieces) % 2 == 0)
 
 
-@pytest.mark.parametrize("window", [1, 17, 64, 100, 1000])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("window", "name"), [(1, "f16"), (17, "q8_0"), (64, "f16"), (100, "f32")])
 def test_windows(name: str, window: int) -> None:
-    shape = (6, 2, 33, 48)
-    pieces = [(200, 1), (0, 150), (63, 40), (130, 5), (3, 1)]
+    shape = (3, 1, 33, 48)
+    pieces = [(200, 1), (0, 100), (63, 20), (3, 1)]
     check(Story(shape, len(pieces)), spec_of(shape, window), name, pieces)
 
 
-@pytest.mark.parametrize("window", [0, 150])
-@pytest.mark.parametrize("splits", [1, 2, 3, 19])
+@pytest.mark.parametrize(("splits", "window"), [(1, 0), (3, 150), (19, 0)])
 @pytest.mark.parametrize("name", FORMATS)
 def test_splits_and_blocks(name: str, splits: int, window: int) -> None:
-    shape = (6, 2, 33, 48)
+    shape = (3, 1, 33, 48)
     for rows, positions, pieces in (
         (16, 64, [(400, 1), (0, 1), (390, 9)]),
-        (16, 32, [(310, 70), (33, 1), (0, 0)]),
-        (64, 32, [(200, 90)]),
+        (16, 32, [(310, 6), (0, 0)]),
+        (64, 32, [(200, 30)]),
     ):
         launch = Launch(rows, positions, splits, 4, 1)
         check(Story(shape, len(pieces)), spec_of(shape, window), name, pieces, True, launch)
@@ -145,11 +143,11 @@ def test_splits_and_blocks(name: str, splits: int, window: int) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_pieces_are_the_whole(name: str) -> None:
-    shape, n = (4, 1, 64, 64), 140
+    shape, n = (2, 1, 64, 64), 140
     story = Story(shape, 1)
     pages = scattered_pages(1, pages_for([(0, n)]))
     results, bytes_held = [], []
-    for sizes in ([n], [70, 1, 8, 49, 9, n], [1] * n):
+    for sizes in ([n], [70, 1, 8, 49, 9, n]):
         layer = device_layer(attention_layer(spec_of(shape), name, pages.size, reference))
         done, out = 0, []
         for size in sizes:
@@ -162,9 +160,8 @@ def test_pieces_are_the_whole(name: str) -> None:
             done += size
         results.append(np.concatenate(out))
         bytes_held.append(to_host(layer.data))
-    for result, held in zip(results[1:], bytes_held[1:], strict=True):
-        assert nmse(result, results[0]) < LIMITS[name]
-        np.testing.assert_array_equal(held, bytes_held[0])
+    assert nmse(results[1], results[0]) < LIMITS[name]
+    np.testing.assert_array_equal(bytes_held[1], bytes_held[0])
 
 
 def test_large_scores_do_not_overflow() -> None:
@@ -175,7 +172,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 8, 512, 4096])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [case[0] for case in CASES], ids=str)
 def test_plans_fit(shape: tuple[int, int, int, int], n_tokens: int) -> None:
     device = replace(find(), n_processors=132, shared_bytes=232_448, arch=90)
     launch = plan(device, "f16", spec_of(shape), shape[0], n_tokens, 1, 4096)
