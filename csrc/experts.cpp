@@ -3,8 +3,7 @@
 //
 // A pair is one use of an expert by a token. Pairs are sorted by expert; gate and up of a pair give
 // its hidden row, down gives its result, and a token's results are added in the order of its
-// experts. So what a token gets does not depend on the other tokens, except for the choice below
-// between dot products and panels, which the number of tokens alone decides.
+// experts. So what a token gets does not depend on the other tokens.
 #include <cmath>
 #include <new>
 
@@ -111,10 +110,10 @@ void multiply(const ExpertRows& w, const Factor& x, const Group& group, int from
         const int tile1 = (to + kTileTokens - 1) / kTileTokens;
         if (m.format->is_float)
             multiply_float_rows(m, w.row0, FillGroupTiles::group_tiles(x.float_tiles, group), tile0,
-                                tile1, nullptr, out, stride, scratch);
+                                tile1, out, stride, scratch);
         else
-            multiply_rows(m, w.row0, FillGroupTiles::group_tiles(x.tiles, group), tile0, tile1,
-                          nullptr, out, stride, scratch);
+            multiply_rows(m, w.row0, FillGroupTiles::group_tiles(x.tiles, group), tile0, tile1, out,
+                          stride, scratch);
         return;
     }
     BlockRows rows = m.rows;
@@ -333,7 +332,7 @@ void glu(Program& program, const GluArgs& args) {
     auto* layer = new (program.buffer(sizeof(Layer))) Layer{};
     layer->pairs.n_tokens = args.x.n_tokens;
     layer->pairs.n_used = layer->pairs.n_experts = 1;
-    layer->tiled = args.x.n_tokens > kMaxColumns;
+    layer->tiled = args.x.n_tokens > kDotTokens;
     layer->gate = args.gate;
     layer->up = args.up;
     layer->down = args.down;
@@ -359,7 +358,7 @@ void experts(Program& program, const ExpertsArgs& args) {
     layer->pairs.n_experts = args.n_experts;
     // Below two tokens an expert, unpacking panels costs more than it saves.
     layer->tiled =
-        args.x.n_tokens > kMaxColumns && args.x.n_tokens * args.n_used > 2 * args.n_experts;
+        args.x.n_tokens > kDotTokens && args.x.n_tokens * args.n_used > 2 * args.n_experts;
     layer->gate = args.gate;
     layer->up = args.up;
     layer->down = args.down;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "lanes.h"
 #include "simd.h"
 
 namespace octavo::OCTAVO_LEVEL {
@@ -10,14 +11,25 @@ namespace octavo::OCTAVO_LEVEL {
 //
 //   kBlock, kBytes   weights and bytes of a block
 //   kScaleGroup      weights that share scale and offset: 16 or 32
-//   kSigned          values are int8; otherwise 0..127
+//   kSigned          values are int8; otherwise 0..kMost
+//   kMost            optional: 127 where it is not there
 //   kOffset          whether there are offsets
 //   kZero            optional: every offset is -scale * kZero
 //   scales(block, scale, offset)   fills kBlock / kScaleGroup of each
 //   values(block, i)               weights 32 i .. 32 i + 31
-//   span_scales(blocks, scale, offset)   optional, for blocks below 256: those of kSpan weights
+//   lane_scales(spans, scale, offset)   optional: those of kSpan weights of 8 rows, whose i-th lie
+//                                  together, row after row, at scale + i * kPanelRows
+//
+// and, where several groups lie in the same bytes, so that these are turned over once for all:
+//
+//   kPackGroups, kPackLoads      groups in a pack, and times 32 bytes that a pack takes
+//   packed(span, pack, i)        the i-th 32 bytes of a pack of a span of kSpan weights
+//   word(turned, group, i)       values 4 i .. 4 i + 3 of a group of the pack whose loads are
+//                                turned[0], turned[1] ..., each 8 words of 4 bytes of all rows
 template <class Q>
-concept HasSpanScales = requires(const uint8_t* p, float* f) { Q::span_scales(p, f, f); };
+concept HasLaneScales = requires(const uint8_t* const* p, float* f) { Q::lane_scales(p, f, f); };
+template <class Q>
+concept HasPacks = requires { Q::kPackGroups; };
 
 template <class Q>
 constexpr int zero_of() {
@@ -25,21 +37,25 @@ constexpr int zero_of() {
     return 0;
 }
 
+// The largest value, 0 for signed ones.
+template <class Q>
+constexpr int most_of() {
+    if constexpr (Q::kSigned) return 0;
+    if constexpr (requires { Q::kMost; }) return Q::kMost;
+    return 127;
+}
+
 // Signed weights become unsigned by 128 more where the dot instruction takes all of 0..255.
 template <class Q>
 constexpr bool kFlipped = Q::kSigned && kFullUnsigned;
 
 // By how much the bytes that are multiplied lie above the whole numbers they stand for. The sums
-// start below zero for it, which costs nothing and loses nothing; offsets in float would.
+// start below zero for it, which loses nothing; offsets in float would.
 template <class Q>
 constexpr int kLift = kFlipped<Q> ? 128 : zero_of<Q>();
 
 template <class Q>
 constexpr bool kHasOffset = Q::kOffset && zero_of<Q>() == 0;
-
-// How far ahead of its use a row's memory is asked for: the processor's own guesses end with a
-// page.
-constexpr int kPrefetchBytes = 1024;
 
 template <class Q>
 OCTAVO_INLINE B group_values(const uint8_t* span, int group) {
@@ -47,24 +63,49 @@ OCTAVO_INLINE B group_values(const uint8_t* span, int group) {
     return Q::values(span + group / kGroups * Q::kBytes, group % kGroups);
 }
 
-// Scales and offsets of `n_groups` groups of 32 weights, zeros up to kSpan weights.
+// Scales and offsets of a span of kPanelRows rows, rows in the lanes.
 template <class Q>
-OCTAVO_INLINE void read_scales(const uint8_t* span, int n_groups, float* scale, float* offset) {
-    constexpr int kSpanScales = kSpan / Q::kScaleGroup;
-    constexpr int kBlockScales = Q::kBlock / Q::kScaleGroup;
-    if (n_groups == kSpan / kGroup) {
-        if constexpr (HasSpanScales<Q>) {
-            Q::span_scales(span, scale, offset);
-        } else {
-            for (int i = 0; i < kSpan / Q::kBlock; ++i)
-                Q::scales(span + i * Q::kBytes, scale + i * kBlockScales,
-                          offset + i * kBlockScales);
+struct SpanScales {
+    static constexpr int kScales = kSpan / Q::kScaleGroup;
+
+    alignas(64) float scale[kScales][kPanelRows];
+    alignas(64) float offset[kScales][kPanelRows];
+
+    // Of the first `n_groups` groups of 32 weights.
+    OCTAVO_INLINE void read(const uint8_t* const spans[kPanelRows], int n_groups) {
+        if constexpr (HasLaneScales<Q>) {
+            if (n_groups == kSpan / kGroup) {
+                for (int r = 0; r < kPanelRows; r += 8)
+                    Q::lane_scales(spans + r, scale[0] + r, offset[0] + r);
+                return;
+            }
         }
-        return;
+        alignas(64) float row_scale[kPanelRows][kScales], row_offset[kPanelRows][kScales];
+        for (int r = 0; r < kPanelRows; ++r)
+            read_row(spans[r], n_groups, row_scale[r], row_offset[r]);
+        for (int i = 0; i < kScales; i += 8) {
+            turn_over(row_scale, i, scale + i);
+            if constexpr (kHasOffset<Q>) turn_over(row_offset, i, offset + i);
+        }
     }
-    for (int i = 0; i < kSpanScales; ++i) scale[i] = offset[i] = 0.0f;
-    for (int i = 0; i < n_groups * kGroup / Q::kBlock; ++i)
-        Q::scales(span + i * Q::kBytes, scale + i * kBlockScales, offset + i * kBlockScales);
-}
+
+  private:
+    OCTAVO_INLINE static void read_row(const uint8_t* span, int n_groups, float* scale,
+                                       float* offset) {
+        constexpr int kBlockScales = Q::kBlock / Q::kScaleGroup;
+        for (int i = 0; i < kScales; ++i) scale[i] = offset[i] = 0.0f;
+        for (int i = 0; i < n_groups * kGroup / Q::kBlock; ++i)
+            Q::scales(span + i * Q::kBytes, scale + i * kBlockScales, offset + i * kBlockScales);
+    }
+
+    OCTAVO_INLINE static void turn_over(const float (&rows)[kPanelRows][kScales], int column,
+                                        float (*out)[kPanelRows]) {
+        B in[kPanelRows];
+        WeightLanes words[8];
+        for (int r = 0; r < kPanelRows; ++r) in[r] = load_bytes(rows[r] + column);
+        turn_rows(in, words);
+        for (int i = 0; i < 8; ++i) store(out[i], words[i]);
+    }
+};
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -26,11 +26,12 @@ struct FormatKernels {
     int block_bytes;
     bool is_float;    // f32, f16, bf16: `dot_floats` is set and `dot` is not
     int scale_group;  // weights that share a scale: 32 or 16 (0: is_float)
-    bool has_offset;  // w = scale * value + offset; without it offsets are 0
+    bool has_offset;  // w = scale * (value - zero) + offset; without it offsets are 0
+    int most;         // values are 0..most; 0: they are int8
+    int zero;
 
     // y[t * y_stride + r] = row r . x row t, for rows row0 <= r < row1 and t0 <= t < t1,
-    // t1 - t0 <= kMaxColumns. A result depends on its row and token only, but for the rounding of
-    // its sum, which depends on how many tokens there are.
+    // t1 - t0 <= kMaxColumns. A result depends on its row and token only.
     void (*dot)(const BlockRows& w, int row0, int row1, const QuantRows& x, int t0, int t1,
                 float* y, int64_t y_stride);
     // The same for float formats: row t of x at x + t * x_stride.

@@ -21,12 +21,18 @@ struct QuantRow {
     float* scale;
     float* sum32;
     float* sum16;
+    int32_t* whole32;
+    int32_t* whole16;
 };
 
 QuantRow row_of(const QuantRows& rows, int row) {
     const int64_t at = static_cast<int64_t>(row) * rows.padded;
-    return {const_cast<int8_t*>(rows.q) + at, const_cast<float*>(rows.scale) + at / 32,
-            const_cast<float*>(rows.sum32) + at / 32, const_cast<float*>(rows.sum16) + at / 16};
+    return {const_cast<int8_t*>(rows.q) + at,
+            const_cast<float*>(rows.scale) + at / 32,
+            const_cast<float*>(rows.sum32) + at / 32,
+            const_cast<float*>(rows.sum16) + at / 16,
+            const_cast<int32_t*>(rows.whole32) + at / 32,
+            const_cast<int32_t*>(rows.whole16) + at / 16};
 }
 
 // kSpan values: 8 groups.
@@ -58,9 +64,13 @@ void quantise_span(const float* x, const QuantRow& out) {
         store(halves, half_sums(sums[g], sums[g + 1], sums[g + 2], sums[g + 3]));
         for (int i = 0; i < 4; ++i) {
             const float s = scale[g + i];
+            const int32_t both = halves[i] + halves[i + 4];
+            out.whole16[2 * (g + i)] = halves[i];
+            out.whole16[2 * (g + i) + 1] = halves[i + 4];
+            out.whole32[g + i] = both;
             out.sum16[2 * (g + i)] = s * static_cast<float>(halves[i]);
             out.sum16[2 * (g + i) + 1] = s * static_cast<float>(halves[i + 4]);
-            out.sum32[g + i] = s * static_cast<float>(halves[i] + halves[i + 4]);
+            out.sum32[g + i] = s * static_cast<float>(both);
         }
     }
 }
@@ -78,6 +88,8 @@ void quantise_row(const float* x, int n_columns, QuantRow out) {
         out.scale += kSpan / 32;
         out.sum32 += kSpan / 32;
         out.sum16 += kSpan / 16;
+        out.whole32 += kSpan / 32;
+        out.whole16 += kSpan / 16;
     }
 }
 
@@ -108,7 +120,7 @@ constexpr double kMostChunkBytes = 131072, kLeastChunkBytes = 16384;
 // Rows that `dot` takes together, at most.
 constexpr int kRowsAtOnce = 16;
 
-// At most kMaxColumns tokens times all outputs; chunks of one output follow those of the other.
+// At most kDotTokens tokens times all outputs; chunks of one output follow those of the other.
 class DotProducts final : public Op {
   public:
     DotProducts(const LinearArgs& args, const QuantRows& quantised)
@@ -191,7 +203,7 @@ void linear(Program& program, const LinearArgs& args) {
         (args.outputs[i].weight.format->is_float ? any_floats : any_integers) = true;
     QuantRows quantised{};
     if (any_integers) quantised = quantise(program, args.x);
-    if (args.x.n_tokens <= kMaxColumns)
+    if (args.x.n_tokens <= kDotTokens)
         program.add(new DotProducts(args, quantised));
     else
         multiply_many(program, args, quantised, any_integers, any_floats);

@@ -17,34 +17,41 @@ constexpr int kBlockTokens = 64 * kTileTokens;
 constexpr size_t kPanelBytes = sizeof(PanelGroup<2>) * (kBlockColumns / 32);
 
 // One tile: kTilePanels panels x kTileTokens tokens over n_groups groups.
-template <int kHalves, bool kOffset>
+template <int kHalves, bool kOffset, int kMost>
 struct Tile {
     FloatLanes sums[kTilePanels][kTileTokens];
+    int zero;  // of the format
+
+    OCTAVO_INLINE IntLanes start_of(const PanelGroup<kHalves>& group, const TokenGroup& x, int half,
+                                    int t) const {
+        if constexpr (kFlip != 0) return load_lanes(group.start[half]);
+        return splat_integer(-zero * (kHalves == 2 ? x.whole[half][t] : x.whole32[t]));
+    }
 
     OCTAVO_INLINE void add_half(const PanelGroup<kHalves>* const groups[kTilePanels],
                                 const TokenGroup& x, int half) {
         constexpr int kWords = 8 / kHalves;
-        IntLanes acc[kTilePanels][kTileTokens];
+        PanelSums<kMost, kWords> acc[kTilePanels][kTileTokens];
         for (int p = 0; p < kTilePanels; ++p)
-            for (int t = 0; t < kTileTokens; ++t) acc[p][t] = load_lanes(groups[p]->start[half]);
+            for (int t = 0; t < kTileTokens; ++t) acc[p][t].begin(start_of(*groups[p], x, half, t));
         for (int i = 0; i < kWords; ++i) {
             const int word = half * kWords + i;
             WeightLanes w[kTilePanels];
             for (int p = 0; p < kTilePanels; ++p) w[p] = load_weights(groups[p]->values[word][0]);
             for (int t = 0; t < kTileTokens; ++t) {
                 const TokenWord token = splat_word(x.words[word][t]);
-                for (int p = 0; p < kTilePanels; ++p) acc[p][t] = dot_lanes(acc[p][t], w[p], token);
+                for (int p = 0; p < kTilePanels; ++p) acc[p][t].add_word(i, w[p], token);
             }
         }
         for (int p = 0; p < kTilePanels; ++p) {
             const FloatLanes scale = load_lanes(groups[p]->scale[half]);
             for (int t = 0; t < kTileTokens; ++t)
                 sums[p][t] =
-                    fma(mul(to_float(acc[p][t]), splat_lanes(x.scale[t])), scale, sums[p][t]);
+                    fma(mul(to_float(acc[p][t].sum()), splat_lanes(x.scale[t])), scale, sums[p][t]);
             if constexpr (kOffset) {
                 const FloatLanes offset = load_lanes(groups[p]->offset[half]);
                 for (int t = 0; t < kTileTokens; ++t) {
-                    const float sum = kHalves == 2 ? x.sum[half][t] : x.sum[0][t] + x.sum[1][t];
+                    const float sum = kHalves == 2 ? x.sum[half][t] : x.sum32[t];
                     sums[p][t] = fma(offset, splat_lanes(sum), sums[p][t]);
                 }
             }
@@ -70,37 +77,34 @@ struct TilePlace {
     int n_tokens;
 };
 
-template <int kHalves, bool kOffset>
-void multiply_tile(const PanelGroup<kHalves>* const panels[kTilePanels], const TokenGroup* x,
-                   int n_groups, const TilePlace& place, const float* begin) {
-    Tile<kHalves, kOffset> tile;
-    const bool whole = place.n_rows == kTileRows && place.n_tokens == kTileTokens;
-    // `begin` is nullptr where the sums go on from what `out` holds.
-    for (int p = 0; p < kTilePanels; ++p)
-        for (int t = 0; t < kTileTokens; ++t) {
-            const int n = place.n_rows - p * kPanelRows;
-            const float* from = begin ? begin : place.out + t * place.stride;
-            tile.sums[p][t] =
-                begin || whole ? load_lanes(from + p * kPanelRows)
-                : t < place.n_tokens && n > 0
-                    ? load_some(from + p * kPanelRows, n < kPanelRows ? n : kPanelRows)
-                    : splat_lanes(0.0f);
-        }
-    tile.add_groups(panels, x, n_groups);
-    for (int t = 0; t < place.n_tokens; ++t)
-        for (int p = 0; p < kTilePanels; ++p) {
-            const int n = place.n_rows - p * kPanelRows;
-            float* out = place.out + t * place.stride + p * kPanelRows;
-            if (n >= kPanelRows)
-                store(out, tile.sums[p][t]);
-            else if (n > 0)
-                store_some(out, tile.sums[p][t], n);
-        }
+OCTAVO_INLINE FloatLanes load_sums(const TilePlace& place, int p, int t) {
+    const int n = place.n_rows - p * kPanelRows;
+    const float* from = place.out + t * place.stride + p * kPanelRows;
+    if (t >= place.n_tokens || n <= 0) return splat_lanes(0.0f);
+    return n >= kPanelRows ? load_lanes(from) : load_some(from, n);
 }
 
-// The biases of a tile's rows, zeros where there are none: what the sums begin with.
-void begin_sums(const float* bias, int row0, int n_rows, float* begin) {
-    for (int i = 0; i < kTileRows; ++i) begin[i] = bias && i < n_rows ? bias[row0 + i] : 0.0f;
+OCTAVO_INLINE void store_sums(const TilePlace& place, int p, int t, FloatLanes sums) {
+    const int n = place.n_rows - p * kPanelRows;
+    float* out = place.out + t * place.stride + p * kPanelRows;
+    if (n >= kPanelRows)
+        store(out, sums);
+    else if (n > 0)
+        store_some(out, sums, n);
+}
+
+// `goes_on`: the sums go on from what `out` holds.
+template <int kHalves, bool kOffset, int kMost>
+void multiply_tile(const PanelGroup<kHalves>* const panels[kTilePanels], const TokenGroup* x,
+                   int n_groups, int zero, const TilePlace& place, bool goes_on) {
+    Tile<kHalves, kOffset, kMost> tile;
+    tile.zero = zero;
+    for (int p = 0; p < kTilePanels; ++p)
+        for (int t = 0; t < kTileTokens; ++t)
+            tile.sums[p][t] = goes_on ? load_sums(place, p, t) : splat_lanes(0.0f);
+    tile.add_groups(panels, x, n_groups);
+    for (int t = 0; t < place.n_tokens; ++t)
+        for (int p = 0; p < kTilePanels; ++p) store_sums(place, p, t, tile.sums[p][t]);
 }
 
 int rows_from(const Matrix& w, int row0) {
@@ -108,12 +112,10 @@ int rows_from(const Matrix& w, int row0) {
     return n < kTileRows ? n : kTileRows;
 }
 
-template <int kHalves, bool kOffset>
-void multiply(const Matrix& w, int row0, const TokenTiles& x, int tile0, int tile1,
-              const float* bias, float* out, int64_t out_stride, void* scratch) {
-    alignas(64) float begin[kTileRows];
+template <int kHalves, bool kOffset, int kMost>
+void multiply(const Matrix& w, int row0, const TokenTiles& x, int tile0, int tile1, float* out,
+              int64_t out_stride, void* scratch) {
     const int n_rows = rows_from(w, row0);
-    begin_sums(bias, row0, n_rows, begin);
     for (int column = 0; column < w.rows.n_columns; column += kBlockColumns) {
         const int left = w.rows.n_columns - column;
         const int n_columns = left < kBlockColumns ? left : kBlockColumns;
@@ -128,11 +130,20 @@ void multiply(const Matrix& w, int row0, const TokenTiles& x, int tile0, int til
             const int left_tokens = x.n_tokens - token;
             const TilePlace place{out + (token - tile0 * kTileTokens) * out_stride, out_stride,
                                   n_rows, left_tokens < kTileTokens ? left_tokens : kTileTokens};
-            multiply_tile<kHalves, kOffset>(
+            multiply_tile<kHalves, kOffset, kMost>(
                 panels, x.groups + static_cast<size_t>(i) * x.n_groups + column / 32,
-                n_columns / 32, place, column == 0 ? begin : nullptr);
+                n_columns / 32, w.format->zero, place, column > 0);
         }
     }
+}
+
+using Multiply = void (*)(const Matrix&, int, const TokenTiles&, int, int, float*, int64_t, void*);
+
+template <int kMost>
+Multiply multiply_for(const FormatKernels& format) {
+    const bool halves = format.scale_group == 16;
+    if (format.has_offset) return halves ? multiply<2, true, kMost> : multiply<1, true, kMost>;
+    return halves ? multiply<2, false, kMost> : multiply<1, false, kMost>;
 }
 
 class FillTiles final : public Op {
@@ -176,17 +187,11 @@ class FillFloatTiles final : public Op {
 };
 
 void multiply_float_tile(const float* const panels[kTilePanels], const float* x, int n_columns,
-                         const TilePlace& place, const float* begin) {
+                         const TilePlace& place, bool goes_on) {
     FloatLanes sums[kTilePanels][kTileTokens];
     for (int p = 0; p < kTilePanels; ++p)
-        for (int t = 0; t < kTileTokens; ++t) {
-            const int n = place.n_rows - p * kPanelRows;
-            sums[p][t] = begin ? load_lanes(begin + p * kPanelRows)
-                         : t < place.n_tokens && n > 0
-                             ? load_some(place.out + t * place.stride + p * kPanelRows,
-                                         n < kPanelRows ? n : kPanelRows)
-                             : splat_lanes(0.0f);
-        }
+        for (int t = 0; t < kTileTokens; ++t)
+            sums[p][t] = goes_on ? load_sums(place, p, t) : splat_lanes(0.0f);
     for (int c = 0; c < n_columns; ++c) {
         FloatLanes w[kTilePanels];
         for (int p = 0; p < kTilePanels; ++p) w[p] = load_lanes(panels[p] + c * kPanelRows);
@@ -196,12 +201,7 @@ void multiply_float_tile(const float* const panels[kTilePanels], const float* x,
         }
     }
     for (int t = 0; t < place.n_tokens; ++t)
-        for (int p = 0; p < kTilePanels; ++p) {
-            const int n = place.n_rows - p * kPanelRows;
-            if (n > 0)
-                store_some(place.out + t * place.stride + p * kPanelRows, sums[p][t],
-                           n < kPanelRows ? n : kPanelRows);
-        }
+        for (int p = 0; p < kTilePanels; ++p) store_sums(place, p, t, sums[p][t]);
 }
 
 // Chunks of one tile of weight rows x one block of tokens; the blocks of a row tile follow each
@@ -224,6 +224,10 @@ class MatMul final : public Op {
         float* out = out_ + tile0 * static_cast<int64_t>(kTileTokens) * out_stride_ + row0;
         void* scratch = thread.scratch(multiply_scratch_bytes());
         multiply_chunk(x_, row0, tile0, tile1, out, scratch);
+        if (!bias_) return;
+        const int n_tokens = x_.n_tokens < tile1 * kTileTokens ? x_.n_tokens : tile1 * kTileTokens;
+        for (int t = tile0 * kTileTokens; t < n_tokens; ++t, out += out_stride_)
+            for (int r = 0; r < rows_from(w_, row0); ++r) out[r] += bias_[row0 + r];
     }
 
   private:
@@ -231,11 +235,11 @@ class MatMul final : public Op {
 
     void multiply_chunk(const TokenTiles& x, int row0, int tile0, int tile1, float* out,
                         void* scratch) const {
-        multiply_rows(w_, row0, x, tile0, tile1, bias_, out, out_stride_, scratch);
+        multiply_rows(w_, row0, x, tile0, tile1, out, out_stride_, scratch);
     }
     void multiply_chunk(const FloatTiles& x, int row0, int tile0, int tile1, float* out,
                         void* scratch) const {
-        multiply_float_rows(w_, row0, x, tile0, tile1, bias_, out, out_stride_, scratch);
+        multiply_float_rows(w_, row0, x, tile0, tile1, out, out_stride_, scratch);
     }
 
     Matrix w_;
@@ -255,15 +259,18 @@ void fill_tile(const QuantRows& x, const int32_t* rows, const TokenTiles& tiles,
         const bool exists = token < tiles.n_tokens;
         const size_t row = !exists ? 0 : rows ? rows[token] : token;
         const int8_t* q = x.q + row * x.padded;
-        const float* scale = x.scale + row * (x.padded / 32);
-        const float* sum16 = x.sum16 + row * (x.padded / 16);
+        const size_t at32 = row * (x.padded / 32), at16 = row * (x.padded / 16);
         for (int g = 0; g < tiles.n_groups; ++g) {
             uint32_t words[8];
             store(words, bits_xor(load_bytes(q + g * 32), splat_byte(kFlip)));
             for (int i = 0; i < 8; ++i) out[g].words[i][t] = words[i];
-            out[g].scale[t] = exists ? scale[g] : 0.0f;
-            out[g].sum[0][t] = exists ? sum16[2 * g] : 0.0f;
-            out[g].sum[1][t] = exists ? sum16[2 * g + 1] : 0.0f;
+            out[g].scale[t] = exists ? x.scale[at32 + g] : 0.0f;
+            out[g].sum32[t] = exists ? x.sum32[at32 + g] : 0.0f;
+            out[g].whole32[t] = exists ? x.whole32[at32 + g] : 0;
+            for (int half = 0; half < 2; ++half) {
+                out[g].sum[half][t] = exists ? x.sum16[at16 + 2 * g + half] : 0.0f;
+                out[g].whole[half][t] = exists ? x.whole16[at16 + 2 * g + half] : 0;
+            }
         }
     }
 }
@@ -299,20 +306,22 @@ size_t multiply_scratch_bytes() {
     return floats > integers ? floats : integers;
 }
 
-void multiply_rows(const Matrix& w, int row0, const TokenTiles& x, int tile0, int tile1,
-                   const float* bias, float* out, int64_t out_stride, void* scratch) {
-    const bool halves = w.format->scale_group == 16;
-    auto* multiply_format = w.format->has_offset
-                                ? (halves ? multiply<2, true> : multiply<1, true>)
-                                : (halves ? multiply<2, false> : multiply<1, false>);
-    multiply_format(w, row0, x, tile0, tile1, bias, out, out_stride, scratch);
+void multiply_rows(const Matrix& w, int row0, const TokenTiles& x, int tile0, int tile1, float* out,
+                   int64_t out_stride, void* scratch) {
+    const FormatKernels& format = *w.format;
+    Multiply multiply_format = multiply_for<127>(format);
+#if defined(OCTAVO_LEVEL_avx2) || defined(OCTAVO_LEVEL_baseline)
+    if (format.most == 0) multiply_format = multiply_for<0>(format);
+    if (format.most && format.most <= 63) multiply_format = multiply_for<63>(format);
+    if (format.most && format.most <= 31) multiply_format = multiply_for<31>(format);
+    if (format.most && format.most <= 15) multiply_format = multiply_for<15>(format);
+#endif
+    multiply_format(w, row0, x, tile0, tile1, out, out_stride, scratch);
 }
 
 void multiply_float_rows(const Matrix& w, int row0, const FloatTiles& x, int tile0, int tile1,
-                         const float* bias, float* out, int64_t out_stride, void* scratch) {
-    alignas(64) float begin[kTileRows];
+                         float* out, int64_t out_stride, void* scratch) {
     const int n_rows = rows_from(w, row0);
-    begin_sums(bias, row0, n_rows, begin);
     for (int column = 0; column < w.rows.n_columns; column += kFloatBlockColumns) {
         const int left = w.rows.n_columns - column;
         const int n_columns = left < kFloatBlockColumns ? left : kFloatBlockColumns;
@@ -329,7 +338,7 @@ void multiply_float_rows(const Matrix& w, int row0, const FloatTiles& x, int til
                                   n_rows, n_tokens < kTileTokens ? n_tokens : kTileTokens};
             const float* values =
                 x.values + (static_cast<size_t>(i) * x.n_columns + column) * kTileTokens;
-            multiply_float_tile(panels, values, n_columns, place, column == 0 ? begin : nullptr);
+            multiply_float_tile(panels, values, n_columns, place, column > 0);
         }
     }
 }

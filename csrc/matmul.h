@@ -1,8 +1,8 @@
 // Many tokens times a weight: weights are unpacked into panels (panel.h) and multiplied with
 // tiles of tokens by the dot instruction, weight rows in the lanes.
 //
-// A result depends on its row and its token only, whatever else is in the call: sums run over the
-// columns in order, in int32 within a group of 32 and in float over the groups.
+// A result depends on its row and its token only, whatever else is in the call, and is the same to
+// the bit as that of the dot products for few tokens (format_dot.h).
 #pragma once
 
 #include "kernels.h"
@@ -14,7 +14,9 @@ namespace octavo::OCTAVO_LEVEL {
 struct TokenGroup {
     uint32_t words[8][kTileTokens];  // four int8 values each, flipped by kFlip
     float scale[kTileTokens];
-    float sum[2][kTileTokens];  // scale * sum of q over 16 values each
+    // scale * sum of q, and the sum of q: over 16 values each, and over all.
+    float sum[2][kTileTokens], sum32[kTileTokens];
+    int32_t whole[2][kTileTokens], whole32[kTileTokens];
 };
 
 // Tokens in tiles: group g of tile i at groups[i * n_groups + g].
@@ -58,9 +60,9 @@ constexpr int kTileRows = kTilePanels * kPanelRows;
 size_t multiply_scratch_bytes();
 
 // out[t * out_stride + r - row0] for rows row0 <= r < min(row0 + kTileRows, w.n_rows) and the
-// tokens of tiles tile0 <= i < tile1, plus bias[r] where there is one.
-void multiply_rows(const Matrix& w, int row0, const TokenTiles& x, int tile0, int tile1,
-                   const float* bias, float* out, int64_t out_stride, void* scratch);
+// tokens of tiles tile0 <= i < tile1.
+void multiply_rows(const Matrix& w, int row0, const TokenTiles& x, int tile0, int tile1, float* out,
+                   int64_t out_stride, void* scratch);
 
 // y (T, N) = x w^T + bias, as operations. One x for several weights is tiled once.
 void matmul(Program& program, const Matrix& w, const TokenTiles& x, const float* bias, float* out,
@@ -70,7 +72,7 @@ void matmul(Program& program, const Matrix& w, const TokenTiles& x, const float*
 void fill_float_tile(const Heads& x, const int32_t* rows, const FloatTiles& tiles, int tile);
 FloatTiles tile_floats(Program& program, const Heads& x);
 void multiply_float_rows(const Matrix& w, int row0, const FloatTiles& x, int tile0, int tile1,
-                         const float* bias, float* out, int64_t out_stride, void* scratch);
+                         float* out, int64_t out_stride, void* scratch);
 void matmul_floats(Program& program, const Matrix& w, const FloatTiles& x, const float* bias,
                    float* out, int64_t out_stride);
 

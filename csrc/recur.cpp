@@ -7,6 +7,7 @@
 #include "delta.h"
 #include "kernels.h"
 #include "program.h"
+#include "row_tiles.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -138,9 +139,10 @@ class Delta final : public Op {
             const int slot = all.state_slots[t + n - 1];
             for (int i = 0; i < room.n_heads; ++i) {
                 const int head = head_of(key_head, i);
-                run_head(window, head, room.states[i], block);
-                if (slot >= 0 || t + n < end)
-                    room.states[i] = state_after(slot, head, room.states[i], room.own(i), block);
+                const State after = place_after(slot, head, room.own(i));
+                run_head(window, head, room.states[i], after, block);
+                room.states[i] = after;
+                if (slot >= 0 && !is_whole()) copy(after, in_slot(slot, head));
             }
         }
     }
@@ -169,15 +171,9 @@ class Delta final : public Op {
         return own;
     }
 
-    // Updates the state and stores it in `slot` if that is not negative.
-    State state_after(int slot, int head, State state, State own, const HeadBlock& block) const {
-        if (slot >= 0 && is_whole()) {
-            block.update(state, in_slot(slot, head));
-            return in_slot(slot, head);
-        }
-        block.update(state, own);
-        if (slot >= 0) copy(own, in_slot(slot, head));
-        return own;
+    // Where the state goes after a block: to the slot that wants it, if it can be worked on there.
+    State place_after(int slot, int head, State own) const {
+        return slot >= 0 && is_whole() ? in_slot(slot, head) : own;
     }
 
     // The i-th value head of a key head.
@@ -188,38 +184,33 @@ class Delta final : public Op {
 
     void load_keys(const Window& window, int key_head, KeyBlock& keys) const {
         keys.begin(window.n_tokens);
-        const int keys_at = args_.n_key_heads * args_.key_dim;
-        for (int c = 0; c < keys.n_chunks(); ++c) {
-            const int channel = key_head * args_.key_dim + c * kChunkDims;
-            const int left = args_.key_dim - c * kChunkDims;
-            const int width = left < kChunkDims ? left : kChunkDims;
-            convolve(window, channel, width, keys.query(0, c), kChunkDims, kChunkDims);
-            convolve(window, keys_at + channel, width, keys.key(0, c), kChunkDims, kChunkDims);
-        }
-        keys.normalise(args_.eps, 1.0f / std::sqrt(static_cast<float>(args_.key_dim)));
+        const int dim = args_.key_dim, channel = key_head * dim, padded = keys.padded();
+        convolve(window, channel, dim, keys.query(0), padded);
+        convolve(window, args_.n_key_heads * dim + channel, dim, keys.key(0), padded);
+        keys.normalise(args_.eps, 1.0f / std::sqrt(static_cast<float>(dim)));
     }
 
-    void run_head(const Window& window, int head, State state, HeadBlock& block) const {
+    void run_head(const Window& window, int head, State state, State after,
+                  HeadBlock& block) const {
         const int dim = args_.value_dim, token = window.token;
         window.fetch_next(args_.z, head * dim, dim);
         convolve(window, 2 * args_.n_key_heads * args_.key_dim + head * dim, dim, block.value(0),
-                 block.padded(), block.padded());
+                 block.padded());
         for (int t = 0; t < window.n_tokens; ++t) {
             const float alpha = args_.alpha.at(token + t, 0)[head];
             block.set_gates(t, args_.a[head] * softplus(alpha + args_.dt[head]),
                             sigmoid(args_.beta.at(token + t, 0)[head]));
         }
-        block.read_state(state);
+        block.run(state, after);
         for (int t = 0; t < window.n_tokens; ++t) {
             const int64_t at = static_cast<int64_t>(token + t) * args_.n_value_heads + head;
-            finish(block.run_token(t), args_.z.at(token + t, 0) + head * dim, args_.out + at * dim);
+            finish(block.value(t), args_.z.at(token + t, 0) + head * dim, args_.out + at * dim);
         }
     }
 
-    // SiLU of the convolution of `width` channels of the window's tokens, whose rows are `stride`
-    // apart; zeros up to `padded`.
-    void convolve(const Window& window, int channel, int width, float* out, int padded,
-                  int stride) const {
+    // SiLU of the convolution of `width` channels of the window's tokens, in rows of `padded`
+    // floats, zeros at their ends.
+    void convolve(const Window& window, int channel, int width, float* out, int padded) const {
         window.fetch_next(args_.qkv, channel, width);
         const float* taps = taps_ + channel;
         for (int i = 0; i < padded; i += kLanes, out += kLanes) {
@@ -233,7 +224,7 @@ class Delta final : public Op {
                               ? fma(load(weights), load(row), sum)
                               : fma(load_first(weights, left), load_first(row, left), sum);
                 }
-                store(out + t * stride, silu(sum));
+                store(out + t * padded, silu(sum));
             }
         }
     }

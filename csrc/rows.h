@@ -16,19 +16,21 @@ inline int round_up(int n, int multiple) {
 // T rows of K values. Rows are padded with zeros to a multiple of kSpan, so that kernels need no
 // tails. x[i] is about scale * q[i]; q is rounded to nearest even, scale = max|x| / 127.
 struct QuantRows {
-    const int8_t* q;     // (T, padded)
-    const float* scale;  // (T, padded / 32)
-    const float* sum32;  // (T, padded / 32): scale * sum of q over 32 values
-    const float* sum16;  // (T, padded / 16): scale * sum of q over 16 values
+    const int8_t* q;         // (T, padded)
+    const float* scale;      // (T, padded / 32)
+    const float* sum32;      // (T, padded / 32): scale * sum of q over 32 values
+    const float* sum16;      // (T, padded / 16): scale * sum of q over 16 values
+    const int32_t* whole32;  // (T, padded / 32): sum of q over 32 values
+    const int32_t* whole16;  // (T, padded / 16): sum of q over 16 values
     int n_rows;
     int n_columns;
     int padded;  // round_up(n_columns, kSpan)
 };
 
-// Bytes of one buffer for all four arrays, and where they lie in it.
+// Bytes of one buffer for all arrays, and where they lie in it.
 inline size_t quant_rows_bytes(int n_rows, int n_columns) {
     const size_t padded = round_up(n_columns, kSpan);
-    return n_rows * (padded + padded / 32 * 8 + padded / 16 * 4);
+    return n_rows * (padded + padded / 32 * 12 + padded / 16 * 8);
 }
 inline QuantRows quant_rows_in(void* memory, int n_rows, int n_columns) {
     const size_t padded = round_up(n_columns, kSpan);
@@ -36,7 +38,9 @@ inline QuantRows quant_rows_in(void* memory, int n_rows, int n_columns) {
     auto* scale = reinterpret_cast<float*>(q + n_rows * padded);
     auto* sum32 = scale + n_rows * (padded / 32);
     auto* sum16 = sum32 + n_rows * (padded / 32);
-    return {q, scale, sum32, sum16, n_rows, n_columns, static_cast<int>(padded)};
+    auto* whole32 = reinterpret_cast<int32_t*>(sum16 + n_rows * (padded / 16));
+    auto* whole16 = whole32 + n_rows * (padded / 32);
+    return {q, scale, sum32, sum16, whole32, whole16, n_rows, n_columns, static_cast<int>(padded)};
 }
 
 // Rows of a weight as they lie in the file.

@@ -54,6 +54,19 @@ OCTAVO_INLINE T read(const void* p) {
     return value;
 }
 
+// f(0), f(1) ... f(kTimes - 1), written out: to what f calls, the number is a constant.
+template <int kNumber>
+struct Number {
+    constexpr operator int() const { return kNumber; }
+};
+template <int kTimes, int kFirst = 0, class F>
+OCTAVO_INLINE void unrolled(const F& f) {
+    if constexpr (kFirst < kTimes) {
+        f(Number<kFirst>{});
+        unrolled<kTimes, kFirst + 1>(f);
+    }
+}
+
 // The 8 halves of 4 bytes, low half first, as 8 bytes.
 OCTAVO_INLINE uint64_t spread_nibbles(uint32_t bits) {
     uint64_t x = bits;

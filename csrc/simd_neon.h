@@ -198,10 +198,10 @@ OCTAVO_INLINE F8 take_8(const float* table, const uint8_t* p, int stride) {
     for (int i = 0; i < 8; ++i) lanes[i] = table[p[i * stride]];
     return load8(lanes);
 }
-// Half-precision numbers at p, p + stride_bytes ...
-OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
+// Half-precision numbers at p[0] + at, p[1] + at ...
+OCTAVO_INLINE F8 load_8_halves(const uint8_t* const p[8], int at) {
     uint16_t halves[8];
-    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p + i * stride_bytes, 2);
+    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p[i] + at, 2);
     return {load_half(halves), load_half(halves + 4)};
 }
 
@@ -309,6 +309,32 @@ OCTAVO_INLINE F8 to_float(I a) {
 OCTAVO_INLINE int sum(I a) {
     return vaddvq_s32(vaddq_s32(a.low, a.high));
 }
+OCTAVO_INLINE I load_integers(const int32_t* p) {
+    return {vld1q_s32(p), vld1q_s32(p + 4)};
+}
+OCTAVO_INLINE I bits_and(I a, uint32_t mask) {
+    const int32x4_t bits = vdupq_n_s32(static_cast<int32_t>(mask));
+    return {vandq_s32(a.low, bits), vandq_s32(a.high, bits)};
+}
+OCTAVO_INLINE I bits_or(I a, I b) {
+    return {vorrq_s32(a.low, b.low), vorrq_s32(a.high, b.high)};
+}
+OCTAVO_INLINE int32x4_t shifted_down(int32x4_t a, int n) {
+    return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vdupq_n_s32(-n)));
+}
+OCTAVO_INLINE I shifted_down(I a, int n) {
+    return {shifted_down(a.low, n), shifted_down(a.high, n)};
+}
+// Byte `i` of each lane, 0..3; as an unsigned or a signed number.
+OCTAVO_INLINE F8 floats_of_bytes(I a, int i) {
+    return to_float(bits_and(shifted_down(a, 8 * i), 255));
+}
+OCTAVO_INLINE int32x4_t signed_bytes(int32x4_t a, int i) {
+    return vshrq_n_s32(vshlq_s32(a, vdupq_n_s32(24 - 8 * i)), 24);
+}
+OCTAVO_INLINE F8 floats_of_signed_bytes(I a, int i) {
+    return to_float({signed_bytes(a.low, i), signed_bytes(a.high, i)});
+}
 // Sums of four lanes: the lower halves of a, b, c, d, then their upper halves.
 OCTAVO_INLINE I half_sums(I a, I b, I c, I d) {
     return {vpaddq_s32(vpaddq_s32(a.low, b.low), vpaddq_s32(c.low, d.low)),
@@ -329,17 +355,38 @@ OCTAVO_INLINE void store(int32_t* p, I a) {
     vst1q_s32(p + 4, a.high);
 }
 
+// The half-precision number in the lower or upper half of each lane.
+OCTAVO_INLINE F8 floats_of_low_halves(I a) {
+    int32_t lanes[8];
+    uint16_t halves[8];
+    store(lanes, a);
+    for (int i = 0; i < 8; ++i) halves[i] = static_cast<uint16_t>(lanes[i]);
+    return {load_half(halves), load_half(halves + 4)};
+}
+OCTAVO_INLINE F8 floats_of_high_halves(I a) {
+    return floats_of_low_halves(shifted_down(a, 16));
+}
+// The words at p[0] + at, p[1] + at ...
+OCTAVO_INLINE I load_word_of_8(const uint8_t* const p[8], int at) {
+    int32_t words[8];
+    for (int i = 0; i < 8; ++i) std::memcpy(words + i, p[i] + at, 4);
+    return load_integers(words);
+}
+// 16 bytes at p[0] + at, p[1] + at ...: word i of p[r] is lane r of out[i].
+OCTAVO_INLINE void load_words(const uint8_t* const p[8], int at, I out[4]) {
+    int32_t words[4][8];
+    for (int r = 0; r < 8; ++r)
+        for (int i = 0; i < 4; ++i) std::memcpy(&words[i][r], p[r] + at + 4 * i, 4);
+    for (int i = 0; i < 4; ++i) out[i] = load_integers(words[i]);
+}
+
 // Whether dot_unsigned takes weights up to 255, which makes it the quickest for all weights.
 constexpr bool kFullUnsigned = false;
 
-// acc[lane] += the sum of four products; int8 weights.
-OCTAVO_INLINE I dot_signed(I acc, B weights, B x) {
+// acc[lane] += the sum of four products; weights are 0..127 or int8.
+OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
     return {vdotq_s32(acc.low, vreinterpretq_s8_u8(weights.low), vreinterpretq_s8_u8(x.low)),
             vdotq_s32(acc.high, vreinterpretq_s8_u8(weights.high), vreinterpretq_s8_u8(x.high))};
-}
-// The same for weights 0..127.
-OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
-    return dot_signed(acc, weights, x);
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -208,10 +208,10 @@ OCTAVO_INLINE F8 take_8(const float* table, const uint8_t* p, int stride) {
     for (int i = 0; i < 8; ++i) lanes[i] = table[p[i * stride]];
     return load8(lanes);
 }
-// Half-precision numbers at p, p + stride_bytes ...
-OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
+// Half-precision numbers at p[0] + at, p[1] + at ...
+OCTAVO_INLINE F8 load_8_halves(const uint8_t* const p[8], int at) {
     uint16_t halves[8];
-    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p + i * stride_bytes, 2);
+    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p[i] + at, 2);
     return {load_half(halves), load_half(halves + 4)};
 }
 
@@ -318,6 +318,28 @@ OCTAVO_INLINE I sub(I a, I b) {
 OCTAVO_INLINE F8 to_float(I a) {
     return {{_mm_cvtepi32_ps(a.low)}, {_mm_cvtepi32_ps(a.high)}};
 }
+OCTAVO_INLINE I load_integers(const int32_t* p) {
+    return {_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)),
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 4))};
+}
+OCTAVO_INLINE I bits_and(I a, uint32_t mask) {
+    const __m128i bits = _mm_set1_epi32(static_cast<int>(mask));
+    return {_mm_and_si128(a.low, bits), _mm_and_si128(a.high, bits)};
+}
+OCTAVO_INLINE I bits_or(I a, I b) {
+    return {_mm_or_si128(a.low, b.low), _mm_or_si128(a.high, b.high)};
+}
+OCTAVO_INLINE I shifted_down(I a, int n) {
+    return {_mm_srli_epi32(a.low, n), _mm_srli_epi32(a.high, n)};
+}
+// Byte `i` of each lane, 0..3; as an unsigned or a signed number.
+OCTAVO_INLINE F8 floats_of_bytes(I a, int i) {
+    return to_float(bits_and(shifted_down(a, 8 * i), 255));
+}
+OCTAVO_INLINE F8 floats_of_signed_bytes(I a, int i) {
+    return to_float({_mm_srai_epi32(_mm_slli_epi32(a.low, 24 - 8 * i), 24),
+                     _mm_srai_epi32(_mm_slli_epi32(a.high, 24 - 8 * i), 24)});
+}
 OCTAVO_INLINE int sum(I a) {
     __m128i s = _mm_add_epi32(a.low, a.high);
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
@@ -341,22 +363,59 @@ OCTAVO_INLINE void store(int32_t* p, I a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p) + 1, a.high);
 }
 
+// The half-precision number in the lower or upper half of each lane.
+OCTAVO_INLINE F8 floats_of_low_halves(I a) {
+    int32_t lanes[8];
+    uint16_t halves[8];
+    store(lanes, a);
+    for (int i = 0; i < 8; ++i) halves[i] = static_cast<uint16_t>(lanes[i]);
+    return {load_half(halves), load_half(halves + 4)};
+}
+OCTAVO_INLINE F8 floats_of_high_halves(I a) {
+    return floats_of_low_halves(shifted_down(a, 16));
+}
+// The words at p[0] + at, p[1] + at ...
+OCTAVO_INLINE I load_word_of_8(const uint8_t* const p[8], int at) {
+    int32_t words[8];
+    for (int i = 0; i < 8; ++i) std::memcpy(words + i, p[i] + at, 4);
+    return load_integers(words);
+}
+// 16 bytes at p[0] + at, p[1] + at ...: word i of p[r] is lane r of out[i].
+OCTAVO_INLINE void load_words(const uint8_t* const p[8], int at, I out[4]) {
+    int32_t words[4][8];
+    for (int r = 0; r < 8; ++r)
+        for (int i = 0; i < 4; ++i) std::memcpy(&words[i][r], p[r] + at + 4 * i, 4);
+    for (int i = 0; i < 4; ++i) out[i] = load_integers(words[i]);
+}
+
 // Whether dot_unsigned takes weights up to 255, which makes it the quickest for all weights.
 constexpr bool kFullUnsigned = false;
 
-OCTAVO_INLINE __m128i dot_half(__m128i acc, __m128i weights, __m128i x) {
-    const __m128i pairs = _mm_maddubs_epi16(weights, x);
-    return _mm_add_epi32(acc, _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
+// Sums of two products, 16 bits each.
+struct PairSums {
+    __m128i low, high;
+};
+OCTAVO_INLINE PairSums add(PairSums a, PairSums b) {
+    return {_mm_add_epi16(a.low, b.low), _mm_add_epi16(a.high, b.high)};
 }
+// Weights are 0..127.
+OCTAVO_INLINE PairSums pair_sums(B weights, B x) {
+    return {_mm_maddubs_epi16(weights.low, x.low), _mm_maddubs_epi16(weights.high, x.high)};
+}
+// Weights are int8, x is -127..127.
+OCTAVO_INLINE PairSums pair_sums_signed(B weights, B x) {
+    return pair_sums({_mm_abs_epi8(weights.low), _mm_abs_epi8(weights.high)},
+                     {_mm_sign_epi8(x.low, weights.low), _mm_sign_epi8(x.high, weights.high)});
+}
+// Neighbours added: sums of four products.
+OCTAVO_INLINE I widened(PairSums a) {
+    const __m128i ones = _mm_set1_epi16(1);
+    return {_mm_madd_epi16(a.low, ones), _mm_madd_epi16(a.high, ones)};
+}
+
 // acc[lane] += the sum of four products; weights are 0..127, or 0..255 if kFullUnsigned.
 OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
-    return {dot_half(acc.low, weights.low, x.low), dot_half(acc.high, weights.high, x.high)};
-}
-// The same for int8 weights; x is -127..127.
-OCTAVO_INLINE I dot_signed(I acc, B weights, B x) {
-    const B magnitude = {_mm_abs_epi8(weights.low), _mm_abs_epi8(weights.high)};
-    return dot_unsigned(acc, magnitude,
-                        {_mm_sign_epi8(x.low, weights.low), _mm_sign_epi8(x.high, weights.high)});
+    return add(acc, widened(pair_sums(weights, x)));
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -105,10 +105,10 @@ OCTAVO_INLINE F8 take_8(const float* table, const uint8_t* p, int stride) {
                            table[p[3 * stride]], table[p[4 * stride]], table[p[5 * stride]],
                            table[p[6 * stride]], table[p[7 * stride]])};
 }
-// Half-precision numbers at p, p + stride_bytes ...
-OCTAVO_INLINE F8 load_8_halves(const uint8_t* p, int stride_bytes) {
+// Half-precision numbers at p[0] + at, p[1] + at ...
+OCTAVO_INLINE F8 load_8_halves(const uint8_t* const p[8], int at) {
     uint16_t halves[8];
-    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p + i * stride_bytes, 2);
+    for (int i = 0; i < 8; ++i) std::memcpy(halves + i, p[i] + at, 2);
     const __m128i lanes =
         _mm_setr_epi16(static_cast<int16_t>(halves[0]), static_cast<int16_t>(halves[1]),
                        static_cast<int16_t>(halves[2]), static_cast<int16_t>(halves[3]),
@@ -222,6 +222,48 @@ OCTAVO_INLINE I sub(I a, I b) {
 OCTAVO_INLINE F8 to_float(I a) {
     return {_mm256_cvtepi32_ps(a.v)};
 }
+OCTAVO_INLINE I bits_and(I a, uint32_t mask) {
+    return {_mm256_and_si256(a.v, _mm256_set1_epi32(static_cast<int>(mask)))};
+}
+OCTAVO_INLINE I bits_or(I a, I b) {
+    return {_mm256_or_si256(a.v, b.v)};
+}
+OCTAVO_INLINE I shifted_down(I a, int n) {
+    return {_mm256_srli_epi32(a.v, n)};
+}
+// Byte `i` of each lane, 0..3; as an unsigned or a signed number.
+OCTAVO_INLINE F8 floats_of_bytes(I a, int i) {
+    return to_float(i == 3 ? shifted_down(a, 24) : bits_and(shifted_down(a, 8 * i), 255));
+}
+OCTAVO_INLINE F8 floats_of_signed_bytes(I a, int i) {
+    return to_float({_mm256_srai_epi32(_mm256_slli_epi32(a.v, 24 - 8 * i), 24)});
+}
+// The half-precision number in the lower or upper half of each lane.
+OCTAVO_INLINE F8 floats_of_low_halves(I a) {
+    const __m256i low = bits_and(a, 0xFFFF).v;
+    return {_mm256_cvtph_ps(
+        _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)))};
+}
+OCTAVO_INLINE F8 floats_of_high_halves(I a) {
+    return floats_of_low_halves(shifted_down(a, 16));
+}
+// The words at p[0] + at, p[1] + at ...
+OCTAVO_INLINE I load_word_of_8(const uint8_t* const p[8], int at) {
+    int32_t w[8];
+    for (int i = 0; i < 8; ++i) std::memcpy(w + i, p[i] + at, 4);
+    return {_mm256_setr_epi32(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7])};
+}
+// 16 bytes at p[0] + at, p[1] + at ...: word i of p[r] is lane r of out[i].
+OCTAVO_INLINE void load_words(const uint8_t* const p[8], int at, I out[4]) {
+    __m256i a[4];
+    for (int i = 0; i < 4; ++i) a[i] = load_bytes(p[i] + at, p[i + 4] + at).v;
+    const __m256i ab = _mm256_unpacklo_epi32(a[0], a[1]), AB = _mm256_unpackhi_epi32(a[0], a[1]);
+    const __m256i cd = _mm256_unpacklo_epi32(a[2], a[3]), CD = _mm256_unpackhi_epi32(a[2], a[3]);
+    out[0] = {_mm256_unpacklo_epi64(ab, cd)};
+    out[1] = {_mm256_unpackhi_epi64(ab, cd)};
+    out[2] = {_mm256_unpacklo_epi64(AB, CD)};
+    out[3] = {_mm256_unpackhi_epi64(AB, CD)};
+}
 OCTAVO_INLINE int sum(I a) {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
@@ -249,6 +291,28 @@ constexpr bool kFullUnsigned = false;
 constexpr bool kFullUnsigned = true;
 #endif
 
+#if defined(OCTAVO_LEVEL_avx2)
+// Sums of two products, 16 bits each.
+struct PairSums {
+    __m256i v;
+};
+OCTAVO_INLINE PairSums add(PairSums a, PairSums b) {
+    return {_mm256_add_epi16(a.v, b.v)};
+}
+// Weights are 0..127.
+OCTAVO_INLINE PairSums pair_sums(B weights, B x) {
+    return {_mm256_maddubs_epi16(weights.v, x.v)};
+}
+// Weights are int8, x is -127..127.
+OCTAVO_INLINE PairSums pair_sums_signed(B weights, B x) {
+    return pair_sums({_mm256_abs_epi8(weights.v)}, {_mm256_sign_epi8(x.v, weights.v)});
+}
+// Neighbours added: sums of four products.
+OCTAVO_INLINE I widened(PairSums a) {
+    return {_mm256_madd_epi16(a.v, _mm256_set1_epi16(1))};
+}
+#endif
+
 // acc[lane] += the sum of four products; weights are 0..127, or 0..255 if kFullUnsigned.
 OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
 #if defined(OCTAVO_LEVEL_avx512)
@@ -256,14 +320,8 @@ OCTAVO_INLINE I dot_unsigned(I acc, B weights, B x) {
 #elif defined(OCTAVO_LEVEL_avx_vnni)
     return {_mm256_dpbusd_avx_epi32(acc.v, weights.v, x.v)};
 #else
-    const __m256i pairs = _mm256_maddubs_epi16(weights.v, x.v);
-    return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+    return add(acc, widened(pair_sums(weights, x)));
 #endif
-}
-// The same for int8 weights; x is -127..127.
-OCTAVO_INLINE I dot_signed(I acc, B weights, B x) {
-    const B magnitude = {_mm256_abs_epi8(weights.v)};
-    return dot_unsigned(acc, magnitude, {_mm256_sign_epi8(x.v, weights.v)});
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -30,9 +30,9 @@ from octavo.types import SamplingParams
 DRAFTERS = ("qwen3next", "qwen35", "qwen35moe")
 N = 80  # tokens: one page and a part of the next
 FORMATS = {"reference": "f32", "cpu": "f16", "gpu": "f16"}
-# Sums in another order differ by rounding; the CPU back end also rounds activations to int8 and
-# its cache to half precision, which now and then turns a tiny difference into a step of that.
-MAX_ERROR = {"reference": 1e-8, "cpu": 2e-3, "gpu": 2e-3}
+# The CPU back end has one order for every sum. The reference back end leaves it to NumPy; on the
+# GPU it changes with the shape, and half precision turns a tiny difference into a step of that.
+MAX_ERROR = {"reference": 1e-8, "cpu": 0.0, "gpu": 2e-3}
 
 
 def backend_named(name: str) -> ModuleType:
@@ -84,7 +84,7 @@ class Subject:
         assert error <= MAX_ERROR[self.name]
         two = np.sort(expected, axis=-1)[:, -2:]
         is_clear = two[:, 1] - two[:, 0] > 10 * np.abs(got - expected).max()
-        assert is_clear.any() or self.name != "reference"
+        assert is_clear.any() or self.name == "gpu"
         same = got.argmax(axis=-1) == expected.argmax(axis=-1)
         assert same[is_clear].all()
 
@@ -184,15 +184,9 @@ def test_reused_prefix_does_not_matter(subject: Subject, tmp_path: Path) -> None
     subject.agree(feed(new_steps, restored.timeline, subject.ids[70:]), subject.whole[70:])
 
 
-def only_where_sums_have_one_order(subject: Subject) -> None:
-    """Equal ids, not only close logits, are too much to ask elsewhere: see docs/engine.md."""
-    if subject.name == "cpu":
-        pytest.skip("sums of three tokens and more round otherwise than those of one")
-
 
 def test_engine_says_the_same_again(subject: Subject) -> None:
     """Alone, among others, and as a second turn that reuses the first."""
-    only_where_sums_have_one_order(subject)
     params = SamplingParams(temperature=0.7, seed=4, max_tokens=12)
     with subject.engine() as engine:
         alone = engine.submit(subject.ids[:40], params, marks=[30]).ids()
@@ -221,7 +215,6 @@ def drafting(
 @pytest.mark.parametrize("source", ["mtp", "lookup"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafts_do_not_matter(subject: Subject, source: Any, temperature: float) -> None:
-    only_where_sums_have_one_order(subject)
     if source == "mtp" and not subject.model.config.n_mtp:
         pytest.skip("no draft block")
     params = SamplingParams(temperature=temperature, seed=11, max_tokens=16)
@@ -231,7 +224,6 @@ def test_drafts_do_not_matter(subject: Subject, source: Any, temperature: float)
 
 def test_half_right_drafts_do_not_matter(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guesses that are right up to a place, so that states are taken back to each place."""
-    only_where_sums_have_one_order(subject)
     params = SamplingParams(temperature=0, max_tokens=24)
     plain, _ = drafting(subject, NO_DRAFTS, params)
     prompts = [subject.ids[:30], subject.ids[5:35], [*subject.ids[:30], *plain[0][:10], 5]]

@@ -1,7 +1,7 @@
 // iq4_nl: half-precision d, then 16 bytes as in q4_0. w = d * table[q].
 #pragma once
 
-#include "simd.h"
+#include "lanes.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -15,11 +15,20 @@ struct iq4_nl {
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float*) {
         scale[0] = load_half_at(block);
     }
-    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float*) {
-        store(scale, load_8_halves(blocks, kBytes));
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale, float*) {
+        for (int i = 0; i < 8; ++i) store(scale + i * kPanelRows, load_8_halves(spans, i * kBytes));
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) {
         return lookup(load_16_twice(kIq4Table), load_nibbles(block + 2));
+    }
+
+    static constexpr int kPackGroups = 2, kPackLoads = 1;
+    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
+        return load_nibble_blocks(span + 2 * pack * kBytes + 2, kBytes);
+    }
+    template <class V>
+    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
+        return lookup(kIq4Table, nibble_word(turned[0], group, i));
     }
 };
 

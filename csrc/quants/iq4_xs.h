@@ -2,8 +2,8 @@
 // for each group, as in q4_0. w = d * (s - 32) * table[q], the table of iq4_nl.
 #pragma once
 
+#include "lanes.h"
 #include "quants/iq4_nl.h"
-#include "simd.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -19,6 +19,15 @@ struct iq4_xs {
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         return lookup(load_16_twice(kIq4Table), load_nibbles(block + 8 + group * 16));
+    }
+
+    static constexpr int kPackGroups = 2, kPackLoads = 1;
+    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
+        return load_bytes(span + 8 + pack * 32);
+    }
+    template <class V>
+    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
+        return lookup(kIq4Table, nibble_word(turned[0], group, i));
     }
 };
 

@@ -2,7 +2,7 @@
 // table holds 4-bit floats, doubled.
 #pragma once
 
-#include "simd.h"
+#include "lanes.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -21,19 +21,24 @@ constexpr PowersOfTwo kPowersOfTwo;
 
 struct mxfp4 {
     static constexpr int kBlock = 32, kBytes = 17, kScaleGroup = 32, kZero = 12;
+    static constexpr int kMost = 24;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         scale[0] = kPowersOfTwo.values[block[0]];
         offset[0] = -kZero * scale[0];
     }
-    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float* offset) {
-        const F8 s = take_8(kPowersOfTwo.values, blocks, kBytes);
-        store(scale, s);
-        store(offset, mul(s, splat8(-kZero)));
-    }
     OCTAVO_INLINE static B values(const uint8_t* block, int) {
         return lookup(load_16_twice(kFp4Table), load_nibbles(block + 1));
+    }
+
+    static constexpr int kPackGroups = 2, kPackLoads = 1;
+    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
+        return load_nibble_blocks(span + 2 * pack * kBytes + 1, kBytes);
+    }
+    template <class V>
+    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
+        return lookup(kFp4Table, nibble_word(turned[0], group, i));
     }
 };
 

@@ -2,8 +2,8 @@
 // each group of 16, low halves first. w = s / 2 * (table[q] - 12), the table of mxfp4.
 #pragma once
 
+#include "lanes.h"
 #include "quants/mxfp4.h"
-#include "simd.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -24,21 +24,13 @@ constexpr HalfScales kHalfScales;
 
 struct nvfp4 {
     static constexpr int kBlock = 64, kBytes = 36, kScaleGroup = 16, kZero = 12;
+    static constexpr int kMost = 24;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         for (int i = 0; i < 4; ++i) {
             scale[i] = kHalfScales.values[block[i]];
             offset[i] = -kZero * scale[i];
-        }
-    }
-    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float* offset) {
-        uint8_t codes[16];
-        for (int i = 0; i < 4; ++i) std::memcpy(codes + 4 * i, blocks + i * kBytes, 4);
-        for (int i = 0; i < 16; i += 8) {
-            const F8 s = take_8(kHalfScales.values, codes + i, 1);
-            store(scale + i, s);
-            store(offset + i, mul(s, splat8(-kZero)));
         }
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {

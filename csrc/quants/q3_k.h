@@ -9,6 +9,7 @@ namespace octavo::OCTAVO_LEVEL {
 
 struct q3_k {
     static constexpr int kBlock = 256, kBytes = 110, kScaleGroup = 16, kZero = 4;
+    static constexpr int kMost = 7;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {

@@ -2,24 +2,32 @@
 // 16..31. w = d * (q - 8).
 #pragma once
 
-#include "simd.h"
+#include "lanes.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
 struct q4_0 {
     static constexpr int kBlock = 32, kBytes = 18, kScaleGroup = 32, kZero = 8;
+    static constexpr int kMost = 15;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         scale[0] = load_half_at(block);
         offset[0] = -kZero * scale[0];
     }
-    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float* offset) {
-        const F8 d = load_8_halves(blocks, kBytes);
-        store(scale, d);
-        store(offset, mul(d, splat8(-kZero)));
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale, float*) {
+        for (int i = 0; i < 8; ++i) store(scale + i * kPanelRows, load_8_halves(spans, i * kBytes));
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_nibbles(block + 2); }
+
+    static constexpr int kPackGroups = 2, kPackLoads = 1;
+    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
+        return load_nibble_blocks(span + 2 * pack * kBytes + 2, kBytes);
+    }
+    template <class V>
+    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
+        return nibble_word(turned[0], group, i);
+    }
 };
 
 }  // namespace octavo::OCTAVO_LEVEL

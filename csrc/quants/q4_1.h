@@ -1,23 +1,37 @@
 // q4_1: half-precision d and m, then 16 bytes as in q4_0. w = d * q + m.
 #pragma once
 
-#include "simd.h"
+#include "lanes.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
 struct q4_1 {
     static constexpr int kBlock = 32, kBytes = 20, kScaleGroup = 32;
+    static constexpr int kMost = 15;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         scale[0] = load_half_at(block);
         offset[0] = load_half_at(block + 2);
     }
-    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float* offset) {
-        store(scale, load_8_halves(blocks, kBytes));
-        store(offset, load_8_halves(blocks + 2, kBytes));
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale,
+                                          float* offset) {
+        for (int i = 0; i < 8; ++i) {
+            const I both = load_word_of_8(spans, i * kBytes);
+            store(scale + i * kPanelRows, floats_of_low_halves(both));
+            store(offset + i * kPanelRows, floats_of_high_halves(both));
+        }
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_nibbles(block + 4); }
+
+    static constexpr int kPackGroups = 2, kPackLoads = 1;
+    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
+        return load_nibble_blocks(span + 2 * pack * kBytes + 4, kBytes);
+    }
+    template <class V>
+    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
+        return nibble_word(turned[0], group, i);
+    }
 };
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -2,7 +2,7 @@
 // each 32 bytes are two groups, low halves first. w = d * s * q - dmin * m.
 #pragma once
 
-#include "simd.h"
+#include "lanes.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -18,15 +18,46 @@ OCTAVO_INLINE void read_levels(const uint8_t* block, float* scale, float* offset
     store(offset, mul(dmin, floats_of_bytes((m & 0x3F3F3F3F) | m_high << 32)));
 }
 
+// The same of 8 rows, row after row: of group i at scale + i * kPanelRows.
+OCTAVO_INLINE void lane_levels(const uint8_t* const blocks[8], float* scale, float* offset) {
+    I words[4];
+    load_words(blocks, 0, words);
+    const F8 d = floats_of_low_halves(words[0]);
+    const F8 dmin = sub(zero8(), floats_of_high_halves(words[0]));
+    const auto high = [](I low, I top) {
+        return bits_or(bits_and(low, 0x0F0F0F0F), bits_and(shifted_down(top, 2), 0x30303030));
+    };
+    const I s[2] = {bits_and(words[1], 0x3F3F3F3F), high(words[3], words[1])};
+    const I m[2] = {bits_and(words[2], 0x3F3F3F3F), high(shifted_down(words[3], 4), words[2])};
+    for (int i = 0; i < 8; ++i) {
+        store(scale + i * kPanelRows, mul(d, floats_of_bytes(s[i / 4], i % 4)));
+        store(offset + i * kPanelRows, mul(dmin, floats_of_bytes(m[i / 4], i % 4)));
+    }
+}
+
 struct q4_k {
     static constexpr int kBlock = 256, kBytes = 144, kScaleGroup = 32;
+    static constexpr int kMost = 15;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         read_levels(block, scale, offset);
     }
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale,
+                                          float* offset) {
+        lane_levels(spans, scale, offset);
+    }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         return field(load_bytes(block + 16 + group / 2 * 32), group % 2 * 4, 15);
+    }
+
+    static constexpr int kPackGroups = 2, kPackLoads = 1;
+    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
+        return load_bytes(span + 16 + pack * 32);
+    }
+    template <class V>
+    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
+        return field(turned[0][i], group * 4, 15);
     }
 };
 

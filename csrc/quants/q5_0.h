@@ -2,7 +2,7 @@
 // w = d * (q - 16).
 #pragma once
 
-#include "simd.h"
+#include "lanes.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -14,16 +14,15 @@ OCTAVO_INLINE B load_five_bits(const uint8_t* p) {
 
 struct q5_0 {
     static constexpr int kBlock = 32, kBytes = 22, kScaleGroup = 32, kZero = 16;
+    static constexpr int kMost = 31;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         scale[0] = load_half_at(block);
         offset[0] = -kZero * scale[0];
     }
-    OCTAVO_INLINE static void span_scales(const uint8_t* blocks, float* scale, float* offset) {
-        const F8 d = load_8_halves(blocks, kBytes);
-        store(scale, d);
-        store(offset, mul(d, splat8(-kZero)));
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale, float*) {
+        for (int i = 0; i < 8; ++i) store(scale + i * kPanelRows, load_8_halves(spans, i * kBytes));
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_five_bits(block + 2); }
 };

@@ -9,10 +9,15 @@ namespace octavo::OCTAVO_LEVEL {
 
 struct q5_k {
     static constexpr int kBlock = 256, kBytes = 176, kScaleGroup = 32;
+    static constexpr int kMost = 31;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         read_levels(block, scale, offset);
+    }
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale,
+                                          float* offset) {
+        lane_levels(spans, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const B high = field(load_bytes(block + 16), group - 4, 16);

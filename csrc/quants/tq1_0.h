@@ -10,6 +10,7 @@ namespace octavo::OCTAVO_LEVEL {
 
 struct tq1_0 {
     static constexpr int kBlock = 256, kBytes = 54, kScaleGroup = 32, kZero = 1;
+    static constexpr int kMost = 2;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {

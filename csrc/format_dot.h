@@ -1,0 +1,187 @@
+// Dot products of up to kMaxColumns tokens, weight rows in the lanes of vectors. A group of 32
+// columns of all rows is turned over once for all tokens.
+//
+// A sum runs over the columns of its row in order, in int32 within 32 columns (or 16, where those
+// share a scale) and in float over the groups, exactly as in matmul.cpp: so it depends on its row
+// and its token only, however many tokens are multiplied together.
+#pragma once
+
+#include "format_groups.h"
+
+namespace octavo::OCTAVO_LEVEL {
+
+// The next tile is asked for at four places at once: memory is read faster so.
+constexpr int kStreams = 4;
+constexpr int kStreamRows = kPanelRows / kStreams;
+
+// Tokens whose sums are in registers together.
+#if defined(OCTAVO_LEVEL_avx512)
+constexpr int kTokensInRegisters = 8;
+#else
+constexpr int kTokensInRegisters = 4;
+#endif
+
+// kPanelRows weight rows times kTokens tokens.
+template <class Q, int kTokens>
+struct LaneTile {
+    static constexpr int kScales = kSpan / Q::kScaleGroup;
+    static constexpr int kHalves = kGroup / Q::kScaleGroup;
+    static constexpr int kWords = 8 / kHalves;
+    static constexpr int kSpanBytes = kSpan / Q::kBlock * Q::kBytes;
+
+    const uint8_t* span[kPanelRows];
+    const uint8_t* ahead[kStreams];  // memory of the next tile, asked for bit by bit
+    // Of the first token; those of token t lie `padded` and its parts further each.
+    const int8_t* q;
+    const float* x_scale;
+    const float* x_sum;      // one for each scale
+    const int32_t* x_whole;  // likewise
+    ptrdiff_t padded;
+    FloatLanes sums[kTokens];
+    SpanScales<Q> scales;
+
+    // One half of a group, or all of it. `word(i)` gives its words in turn.
+    template <class Word>
+    OCTAVO_INLINE void add_words(int group, int half, Word word) {
+        if constexpr (kTokens > kTokensInRegisters) {
+            add_tokens<0, kTokensInRegisters>(group, half, word);
+            add_tokens<kTokensInRegisters, kTokens - kTokensInRegisters>(group, half, word);
+        } else {
+            add_tokens<0, kTokens>(group, half, word);
+        }
+    }
+
+    template <int kFirst, int kAtOnce, class Word>
+    OCTAVO_INLINE void add_tokens(int group, int half, Word word) {
+        const int at = group * kHalves + half;
+        WordSums<most_of<Q>(), kWords> acc[kAtOnce];
+        for (int t = 0; t < kAtOnce; ++t) {
+            if constexpr (kLift<Q> == 0)
+                acc[t].begin(splat_integer(0));
+            else
+                acc[t].begin(splat_integer(-kLift<Q> *
+                                           x_whole[(kFirst + t) * (padded / Q::kScaleGroup) + at]));
+        }
+        for (int i = 0; i < kWords; ++i) {
+            WeightLanes w = word(half * kWords + i);
+            if constexpr (kFlipped<Q>) w = flip(w);
+            const int8_t* x = q + group * kGroup + (half * kWords + i) * 4;
+            for (int t = 0; t < kAtOnce; ++t)
+                acc[t].add_word(i, w, splat_word(read<uint32_t>(x + (kFirst + t) * padded)));
+        }
+        const FloatLanes scale = load_lanes(scales.scale[at]);
+        for (int t = 0; t < kAtOnce; ++t) {
+            const FloatLanes x = splat_lanes(x_scale[(kFirst + t) * (padded / kGroup) + group]);
+            FloatLanes& sum = sums[kFirst + t];
+            sum = fma(mul(to_float(acc[t].sum()), x), scale, sum);
+        }
+        if constexpr (kHasOffset<Q>) {
+            const FloatLanes offset = load_lanes(scales.offset[at]);
+            for (int t = 0; t < kAtOnce; ++t) {
+                const float x = x_sum[(kFirst + t) * (padded / Q::kScaleGroup) + at];
+                sums[kFirst + t] = fma(offset, splat_lanes(x), sums[kFirst + t]);
+            }
+        }
+    }
+
+    OCTAVO_INLINE void add_group(int group) {
+        B values[kPanelRows];
+        WeightLanes words[8];
+        for (int r = 0; r < kPanelRows; ++r) values[r] = group_values<Q>(span[r], group);
+        turn_rows(values, words);
+        for (int half = 0; half < kHalves; ++half)
+            add_words(group, half, [&](int i) { return words[i]; });
+    }
+
+    OCTAVO_INLINE void add_pack(int pack) {
+        WeightLanes turned[Q::kPackLoads][8];
+        for (int i = 0; i < Q::kPackLoads; ++i) {
+            B bytes[kPanelRows];
+            for (int r = 0; r < kPanelRows; ++r) bytes[r] = Q::packed(span[r], pack, i);
+            turn_rows(bytes, turned[i]);
+        }
+        unrolled<Q::kPackGroups>([&](auto g) {
+            unrolled<kHalves>([&](auto half) {
+                add_words(pack * Q::kPackGroups + g, half,
+                          [&](int i) { return Q::word(turned, g, i); });
+            });
+        });
+    }
+
+    OCTAVO_INLINE void fetch_ahead(int n_bytes) {
+        for (const uint8_t*& stream : ahead) {
+            for (int at = 0; at < n_bytes; at += 64) OCTAVO_PREFETCH(stream + at);
+            stream += n_bytes;
+        }
+    }
+
+    OCTAVO_INLINE void add_span() {
+        constexpr int kBytes = kStreamRows * kSpanBytes / 8;  // a group's part of a stream
+        scales.read(span, kSpan / kGroup);
+        if constexpr (HasPacks<Q>) {
+            for (int pack = 0; pack < kSpan / kGroup / Q::kPackGroups; ++pack) {
+                fetch_ahead(kBytes * Q::kPackGroups);
+                add_pack(pack);
+            }
+        } else {
+            unrolled<kSpan / kGroup>([&](auto group) {
+                fetch_ahead(kBytes);
+                add_group(group);
+            });
+        }
+        for (int r = 0; r < kPanelRows; ++r) span[r] += kSpanBytes;
+        q += kSpan;
+        x_scale += kSpan / kGroup;
+        x_sum += kScales;
+        x_whole += kScales;
+    }
+};
+
+// Rows from `row` to below row1, kPanelRows at most (missing ones repeat the last), times the
+// tokens from t0 on.
+template <class Q, int kTokens>
+inline void dot_tile(const BlockRows& w, int row, int row1, const QuantRows& x, int t0, float* y,
+                     int64_t y_stride) {
+    LaneTile<Q, kTokens> tile;
+    for (int r = 0; r < kPanelRows; ++r)
+        tile.span[r] = w.data + (row + r < row1 ? row + r : row1 - 1) * w.row_bytes;
+    for (int i = 0; i < kStreams; ++i)
+        tile.ahead[i] = w.data + (row + kPanelRows + i * kStreamRows) * w.row_bytes;
+    const bool is_whole = Q::kScaleGroup == kGroup;
+    const int64_t at = static_cast<int64_t>(t0) * x.padded;
+    tile.q = x.q + at;
+    tile.x_scale = x.scale + at / kGroup;
+    tile.x_sum = (is_whole ? x.sum32 : x.sum16) + at / Q::kScaleGroup;
+    tile.x_whole = (is_whole ? x.whole32 : x.whole16) + at / Q::kScaleGroup;
+    tile.padded = x.padded;
+    for (int t = 0; t < kTokens; ++t) tile.sums[t] = splat_lanes(0.0f);
+    for (int i = 0; i < w.n_columns / kSpan; ++i) tile.add_span();
+    if constexpr (Q::kBlock < kSpan) {
+        if (const int n_groups = w.n_columns % kSpan / kGroup) {
+            tile.scales.read(tile.span, n_groups);
+            for (int group = 0; group < n_groups; ++group) tile.add_group(group);
+        }
+    }
+    for (int t = 0; t < kTokens; ++t) {
+        float* out = y + (t0 + t) * y_stride + row;
+        if (row1 - row >= kPanelRows)
+            store(out, tile.sums[t]);
+        else
+            store_some(out, tile.sums[t], row1 - row);
+    }
+}
+
+// FormatKernels::dot. The weights of a tile are in the nearest cache when other tokens follow.
+template <class Q>
+void dot(const BlockRows& w, int row0, int row1, const QuantRows& x, int t0, int t1, float* y,
+         int64_t y_stride) {
+    for (int row = row0; row < row1; row += kPanelRows) {
+        int t = t0;
+        for (; t + 8 <= t1; t += 8) dot_tile<Q, 8>(w, row, row1, x, t, y, y_stride);
+        if (t + 4 <= t1) dot_tile<Q, 4>(w, row, row1, x, t, y, y_stride), t += 4;
+        if (t + 2 <= t1) dot_tile<Q, 2>(w, row, row1, x, t, y, y_stride), t += 2;
+        if (t < t1) dot_tile<Q, 1>(w, row, row1, x, t, y, y_stride);
+    }
+}
+
+}  // namespace octavo::OCTAVO_LEVEL
