@@ -81,7 +81,6 @@ export const en = {
   next: "Next version",
   versionOf: "{i} of {n}",
   saveSend: "Send",
-  answering: "The answer begins.",
   answered: "The answer is complete.",
   stopped: "Stopped.",
   wasStopped: "You stopped this answer.",
@@ -104,7 +103,6 @@ export const en = {
 
   // Tools
   toolCall: "Tool call",
-  arguments: "Arguments",
   toolResult: "Result of {name}",
   resultFor: "What should {name} return?",
   sendResult: "Send the result",
@@ -219,7 +217,6 @@ export const en = {
   keyNew: "new chat",
   keyEdit: "edit the last message, in an empty field",
   keyList: "show or hide conversations",
-  enterKey: "Key",
   forgetKey: "Forget the key",
 
   // The key

@@ -5,7 +5,7 @@ import { fromFile } from "./conversation.js";
 import { openDialog, toast } from "./dialogs.js";
 import { download, h, icon } from "./dom.js";
 import { LANGUAGES, language, t } from "./i18n.js";
-import { changeSettings, deleteConversation, state, touch } from "./state.js";
+import { changeSettings, deleteConversation, openConversation, state, tell, touch } from "./state.js";
 import { setTheme, theme, THEMES } from "./theme.js";
 
 // `chooseLanguage(code)` builds the page anew.
@@ -136,12 +136,13 @@ async function readIn(file) {
       state.conversations = state.conversations.filter((other) => other.id !== one.id);
       touch(one, { now: true, rises: false });
     }
+    const replaced = found.find((one) => one.id === state.current.id);
+    if (replaced) openConversation(replaced);
+    tell("list");
     toast(t("imported", { n: found.length }));
   } catch {
     toast(t("notImported"));
   }
-  // What was open may have been replaced.
-  changeSettings({});
 }
 
 async function deleteAll() {

@@ -77,7 +77,6 @@ export const zh = {
   next: "下一个版本",
   versionOf: "{i} / {n}",
   saveSend: "发送",
-  answering: "开始回答。",
   answered: "回答完毕。",
   stopped: "已停止。",
   wasStopped: "你停止了这次回答。",
@@ -99,7 +98,6 @@ export const zh = {
   rowsLeft: "还有 {n} 行未显示。",
 
   toolCall: "工具调用",
-  arguments: "参数",
   toolResult: "{name} 的结果",
   resultFor: "{name} 应当返回什么？",
   sendResult: "发送结果",
@@ -210,7 +208,6 @@ export const zh = {
   keyNew: "新对话",
   keyEdit: "输入框为空时，编辑上一条消息",
   keyList: "显示或隐藏对话列表",
-  enterKey: "密钥",
   forgetKey: "忘记密钥",
 
   keyTitle: "此服务器需要密钥",
