@@ -17,7 +17,6 @@ from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.gated import (
     Matrices,
     as_args,
-    as_format,
     few_down,
     few_gate_up,
     many_down,
@@ -149,16 +148,16 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
     tile = few_tile(gate.rows * ids.numel(), gate.columns, 1)
     few_gate_up[(triton.cdiv(gate.rows, tile.rows), ids.numel())](
         x, x.stride(0), ids, table, hidden, hidden, hidden, *as_args(gate), *as_args(bank.up),
-        gate.rows, gate.columns, n_tokens, n_used, *as_format(gate), *as_format(bank.up),
-        bank.kind, True, slots is not None, False, tile.rows, tile.spans, 1,
-        num_warps=tile.warps, num_stages=1,
+        gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
+        *bank.up.format.constants, bank.kind, True, slots is not None, False, tile.rows,
+        tile.spans, 1, num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows * n_tokens, down.columns, 1)
     few_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
-        hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns, n_tokens,
-        n_used, *as_format(down), True, slots is not None, True, tile.rows, tile.spans, 1,
-        num_warps=tile.warps, num_stages=1,
+        hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns,
+        n_tokens, n_used, *down.format.constants, True, slots is not None, True, tile.rows,
+        tile.spans, 1, num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out
 
@@ -184,14 +183,14 @@ def _many(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | N
     rows = 64
     many_gate_up[(len(blocks), triton.cdiv(gate.rows, rows))](
         given, given.stride(0), order, starts, blocks, table, hidden, *as_args(gate),
-        *as_args(bank.up), gate.rows, gate.columns, ids.numel(), n_used, *as_format(gate),
-        *as_format(bank.up), bank.kind, True, slots is not None, tokens, rows, **options,
+        *as_args(bank.up), gate.rows, gate.columns, ids.numel(), n_used, *gate.format.constants,
+        *bank.up.format.constants, bank.kind, True, slots is not None, tokens, rows, **options,
     )  # fmt: skip
     pairs = empty(ids.numel(), down.rows, dtype=torch.float16)
     many_down[(len(blocks), triton.cdiv(down.rows, rows))](
         hidden, order, starts, blocks, table, weights, pairs, *as_args(down), down.rows,
-        down.columns, ids.numel(), *as_format(down), True, slots is not None, True, tokens, rows,
-        **options,
+        down.columns, ids.numel(), *down.format.constants, True, slots is not None, True, tokens,
+        rows, **options,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     block = 1024

@@ -16,7 +16,15 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor
-from octavo.ops.gpu.rows import load_few, load_many, many_product, to_half, weight_rows
+from octavo.ops.gpu.rows import (
+    few_step,
+    load_few,
+    load_many,
+    many_product,
+    to_half,
+    unpack,
+    weight_rows,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +67,16 @@ def few_gate_up(
     x, x_stride, ids, slots, hidden, scale, factors,
     gate, gate_stride, gate_table, up, up_stride, up_table,
     n_rows, columns, n_tokens, n_used,
-    gate_span: tl.constexpr,
+    gate_parts: tl.constexpr,
+    GATE_VEC: tl.constexpr,
+    GATE_RUN: tl.constexpr,
+    GATE_HAS_OFFSET: tl.constexpr,
     GATE_ELEMENTS: tl.constexpr,
     GATE_BYTES: tl.constexpr,
-    up_span: tl.constexpr,
+    up_parts: tl.constexpr,
+    UP_VEC: tl.constexpr,
+    UP_RUN: tl.constexpr,
+    UP_HAS_OFFSET: tl.constexpr,
     UP_ELEMENTS: tl.constexpr,
     UP_BYTES: tl.constexpr,
     KIND: tl.constexpr,
@@ -90,12 +104,16 @@ def few_gate_up(
         u_rows = weight_rows(
             up + slot.to(tl.int64) * up_stride, n_rows, first, u_blocks * UP_BYTES, ROWS
         )
-        g = tl.zeros([TOKENS, ROWS, SPANS * 128], tl.float32)
-        u = tl.zeros([TOKENS, ROWS, SPANS * 128], tl.float32)
+        g = tl.zeros([TOKENS, ROWS, SPANS * 128 // GATE_VEC], tl.float32)
+        u = tl.zeros([TOKENS, ROWS, SPANS * 128 // UP_VEC], tl.float32)
         for s in range(0, tl.cdiv(columns, 128), SPANS):
-            xs = load_few(x, x_stride, n_here, s, columns, TOKENS, SPANS)[:, None, :]
-            g += gate_span(g_rows, gate_table, g_blocks, s, SPANS)[None, :, :] * xs
-            u += up_span(u_rows, up_table, u_blocks, s, SPANS)[None, :, :] * xs
+            xs = load_few(x, x_stride, n_here, s, columns, GATE_RUN, GATE_VEC, SPANS, TOKENS)
+            g += few_step(
+                xs, g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC, SPANS
+            )
+            if GATE_RUN != UP_RUN or GATE_VEC != UP_VEC:
+                xs = load_few(x, x_stride, n_here, s, columns, UP_RUN, UP_VEC, SPANS, TOKENS)
+            u += few_step(xs, u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS)
         y = activate(tl.sum(g, 2), KIND) * tl.sum(u, 2)
         t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
         mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
@@ -106,7 +124,8 @@ def few_gate_up(
                 for s in range(0, tl.cdiv(columns, 128), 8):
                     k = s * 128 + tl.arange(0, 1024)
                     w = tl.load(scale + k, mask=k < columns, other=0.0)
-                    total += w[None, :] * load_few(x, x_stride, n_here, s, columns, TOKENS, 8)
+                    xs = load_few(x, x_stride, n_here, s, columns, 0, 4, 8, TOKENS)
+                    total += w[None, :] * xs
                 factor = 1.0 / (1.0 + tl.exp(-tl.sum(total, 1)))
                 tl.store(factors + pair + t, factor, mask=t < n_here)
 
@@ -116,7 +135,10 @@ def few_down(
     hidden, ids, slots, factors, out,
     down, stride, table,
     n_rows, columns, n_tokens, n_used,
-    span: tl.constexpr,
+    parts: tl.constexpr,
+    VEC: tl.constexpr,
+    RUN: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
     ELEMENTS: tl.constexpr,
     BYTES: tl.constexpr,
     HAS_IDS: tl.constexpr,
@@ -135,7 +157,7 @@ def few_down(
     n_here = tl.minimum(TOKENS, n_tokens - token)
     n_blocks = columns // ELEMENTS
     t = tl.arange(0, TOKENS)
-    total = tl.zeros([TOKENS, ROWS, SPANS * 128], tl.float32)
+    total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
     for pair in range(token * n_used, token * n_used + n_used):
         slot = slot_of(ids, slots, pair, HAS_IDS, HAS_SLOTS)
         if slot >= 0:
@@ -144,10 +166,10 @@ def few_down(
             )
             h = hidden + pair * columns
             for s in range(0, tl.cdiv(columns, 128), SPANS):
-                xs = load_few(h, columns, n_here, s, columns, TOKENS, SPANS)
+                xs = load_few(h, columns, n_here, s, columns, RUN, VEC, SPANS, TOKENS)
                 if HAS_FACTORS:
                     xs *= tl.load(factors + pair + t, mask=t < n_here, other=0.0)[:, None]
-                total += span(rows, table, n_blocks, s, SPANS)[None, :, :] * xs[:, None, :]
+                total += few_step(xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS)
     row = first + tl.arange(0, ROWS)
     places = out + (token + t)[:, None].to(tl.int64) * n_rows + row[None, :]
     mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
@@ -177,10 +199,16 @@ def many_gate_up(
     x, x_stride, order, starts, blocks, slots, hidden,
     gate, gate_stride, gate_table, up, up_stride, up_table,
     n_rows, columns, n_pairs, n_used,
-    gate_span: tl.constexpr,
+    gate_parts: tl.constexpr,
+    GATE_VEC: tl.constexpr,
+    GATE_RUN: tl.constexpr,
+    GATE_HAS_OFFSET: tl.constexpr,
     GATE_ELEMENTS: tl.constexpr,
     GATE_BYTES: tl.constexpr,
-    up_span: tl.constexpr,
+    up_parts: tl.constexpr,
+    UP_VEC: tl.constexpr,
+    UP_RUN: tl.constexpr,
+    UP_HAS_OFFSET: tl.constexpr,
     UP_ELEMENTS: tl.constexpr,
     UP_BYTES: tl.constexpr,
     KIND: tl.constexpr,
@@ -208,10 +236,10 @@ def many_gate_up(
         u = tl.zeros([TOKENS, ROWS], tl.float32)
         for s in range(tl.cdiv(columns, 128)):
             xs = load_many(places, s * 128 + tl.arange(0, 128), counts, columns)
-            gw = gate_span(g_rows, gate_table, g_blocks, s, 1).to(tl.float16)
-            g = tl.dot(xs, tl.trans(gw), g)
-            uw = up_span(u_rows, up_table, u_blocks, s, 1).to(tl.float16)
-            u = tl.dot(xs, tl.trans(uw), u)
+            w = unpack(g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, 1)
+            g = tl.dot(xs, tl.trans(w.to(tl.float16)), g)
+            w = unpack(u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, 1)
+            u = tl.dot(xs, tl.trans(w.to(tl.float16)), u)
         y = to_half(activate(g, KIND) * u)
         row = first + tl.arange(0, ROWS)
         mask = counts[:, None] & (row < n_rows)[None, :]
@@ -223,7 +251,10 @@ def many_down(
     hidden, order, starts, blocks, slots, factors, out,
     down, stride, table,
     n_rows, columns, n_pairs,
-    span: tl.constexpr,
+    parts: tl.constexpr,
+    VEC: tl.constexpr,
+    RUN: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
     ELEMENTS: tl.constexpr,
     BYTES: tl.constexpr,
     HAS_IDS: tl.constexpr,
@@ -242,7 +273,10 @@ def many_down(
         rows = weight_rows(down + slot.to(tl.int64) * stride, n_rows, first, n_blocks * BYTES, ROWS)
         places = hidden + pair.to(tl.int64) * columns
         end = tl.where(slot >= 0, tl.cdiv(columns, 128), 0)
-        y = many_product(places, counts, rows, table, n_blocks, columns, 0, end, span, TOKENS, ROWS)
+        y = many_product(
+            places, counts, rows, table, n_blocks, columns, 0, end, parts, HAS_OFFSET,
+            TOKENS, ROWS,
+        )  # fmt: skip
         if HAS_FACTORS:
             y *= tl.load(factors + pair, mask=counts, other=0.0)[:, None]
         if out.dtype.element_ty == tl.float16:
@@ -267,9 +301,3 @@ def sum_pairs(pairs, out, columns, n_used, BLOCK: tl.constexpr):
 def as_args(matrices: Matrices) -> tuple[Any, Any, Any]:
     """Base, stride and codebook, as the kernels take them."""
     return matrices.data, matrices.stride, matrices.format.table
-
-
-def as_format(matrices: Matrices) -> tuple[Any, Any, Any]:
-    """What the compiler must know of the format."""
-    form = matrices.format
-    return form.span, form.block_elements, form.block_bytes

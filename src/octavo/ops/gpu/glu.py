@@ -12,7 +12,6 @@ from octavo.ops.gpu.device import Tensor, empty
 from octavo.ops.gpu.gated import (
     Matrices,
     as_args,
-    as_format,
     few_down,
     few_gate_up,
     many_down,
@@ -48,15 +47,15 @@ def _few(
     tile = few_tile(gate.rows, gate.columns, tokens)
     few_gate_up[(triton.cdiv(gate.rows, tile.rows), 1)](
         x, x.stride(0), x, x, hidden, factors if scale is None else scale, factors,
-        *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *as_format(gate),
-        *as_format(up), kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
+        *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *gate.format.constants,
+        *up.format.constants, kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
         num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
     few_down[(triton.cdiv(down.rows, tile.rows), 1)](
         hidden, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens, 1,
-        *as_format(down), False, False, scale is not None, tile.rows, tile.spans, tokens,
+        *down.format.constants, False, False, scale is not None, tile.rows, tile.spans, tokens,
         num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out
@@ -75,12 +74,12 @@ def _many(
     n_blocks = triton.cdiv(n_tokens, tile.tokens)
     many_gate_up[(n_blocks, triton.cdiv(gate.rows, rows))](
         given, given.stride(0), x, x, x, x, hidden, *as_args(gate), *as_args(up), gate.rows,
-        gate.columns, n_tokens, 1, *as_format(gate), *as_format(up), kind, False, False,
+        gate.columns, n_tokens, 1, *gate.format.constants, *up.format.constants, kind, False, False,
         tile.tokens, rows, **options,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     many_down[(n_blocks, triton.cdiv(down.rows, tile.rows))](
         hidden, x, x, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens,
-        *as_format(down), False, False, scale is not None, tile.tokens, tile.rows, **options,
+        *down.format.constants, False, False, scale is not None, tile.tokens, tile.rows, **options,
     )  # fmt: skip
     return out

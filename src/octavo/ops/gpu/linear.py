@@ -15,8 +15,9 @@ from octavo.ops.gpu.rows import (
     SPAN,
     FewTile,
     ManyTile,
-    few_product,
+    few_step,
     few_tile,
+    load_few,
     many_product,
     many_tile,
     to_half,
@@ -58,7 +59,10 @@ def _few(
     b0, b1, b2, b3,
     n0, n1, n2, n3,
     table, columns, n_tokens,
-    span: tl.constexpr,
+    parts: tl.constexpr,
+    VEC: tl.constexpr,
+    RUN: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
     ELEMENTS: tl.constexpr,
     BYTES: tl.constexpr,
     ROWS: tl.constexpr,
@@ -71,9 +75,11 @@ def _few(
     )
     n_blocks = columns // ELEMENTS
     rows = weight_rows(w, n_rows, first, n_blocks * BYTES, ROWS)
-    y = few_product(
-        x, x_stride, n_tokens, rows, table, n_blocks, columns, span, ROWS, SPANS, TOKENS
-    )
+    total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
+    for s in range(0, tl.cdiv(columns, 128), SPANS):
+        xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS)
+        total += few_step(xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS)
+    y = tl.sum(total, 2)
     row = first + tl.arange(0, ROWS)
     if HAS_BIAS:
         y += tl.load(bias + row, mask=row < n_rows, other=0.0)[None, :]
@@ -89,7 +95,10 @@ def _many(
     b0, b1, b2, b3,
     n0, n1, n2, n3,
     table, columns, n_tokens, split_spans,
-    span: tl.constexpr,
+    parts: tl.constexpr,
+    VEC: tl.constexpr,
+    RUN: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
     ELEMENTS: tl.constexpr,
     BYTES: tl.constexpr,
     ROWS: tl.constexpr,
@@ -108,8 +117,8 @@ def _many(
     split = tl.program_id(2)
     end = tl.minimum((split + 1) * split_spans, tl.cdiv(columns, 128))
     y = many_product(
-        places, is_token, rows, table, n_blocks, columns, split * split_spans, end, span,
-        TOKENS, ROWS,
+        places, is_token, rows, table, n_blocks, columns, split * split_spans, end, parts,
+        HAS_OFFSET, TOKENS, ROWS,
     )  # fmt: skip
     row = first + tl.arange(0, ROWS)
     if HAS_BIAS:
@@ -189,7 +198,7 @@ def few(x: Tensor, weights: tuple[Weight, ...], tile: FewTile) -> Tensor:
     grid = (sum(triton.cdiv(n, tile.rows) for n in n_rows),)
     _few[grid](
         x, x.stride(0), out, out.stride(0), *_of_weights(weights, out), form.table, columns,
-        n_tokens, form.span, form.block_elements, form.block_bytes, tile.rows, tile.spans,
+        n_tokens, *form.constants, tile.rows, tile.spans,
         triton.next_power_of_2(n_tokens), weights[0].bias is not None,
         num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
@@ -213,7 +222,7 @@ def many(x: Tensor, weights: tuple[Weight, ...], tile: ManyTile, n_splits: int) 
     )
     _many[grid](
         x, x.stride(0), parts, sum(n_rows), *_of_weights(weights, parts), form.table, columns,
-        n_tokens, split_spans, form.span, form.block_elements, form.block_bytes, tile.rows,
+        n_tokens, split_spans, *form.constants, tile.rows,
         tile.tokens, weights[0].bias is not None,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip

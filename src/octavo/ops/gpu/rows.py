@@ -1,6 +1,6 @@
 """Products of tokens with rows of a weight: the inner loops that all such kernels share.
 
-A kernel is handed the `span` function of a block format (`ops.gpu.quants`), so that one kernel
+A kernel is handed the `parts` function of a block format (`ops.gpu.quants`), so that one kernel
 serves every format. Up to `FEW_TOKENS` tokens are multiplied in float32 as they are: then the
 bytes of the weight take the time. More tokens are half-precision tiles for the matrix units.
 """
@@ -72,35 +72,87 @@ def weight_rows(w, n_rows, first, row_bytes, ROWS: tl.constexpr):
 
 
 @triton.jit
-def load_few(x, x_stride, n_tokens, first_span, columns, TOKENS: tl.constexpr, SPANS: tl.constexpr):
-    """Float32 activations (TOKENS, SPANS * 128); zeros beyond their ends."""
-    k = first_span * 128 + tl.arange(0, SPANS * 128)
-    t = tl.arange(0, TOKENS)
-    places = x + t[:, None] * x_stride + k[None, :]
-    return tl.load(places, mask=(t < n_tokens)[:, None] & (k < columns)[None, :], other=0.0)
-
-
-@triton.jit
-def few_product(
-    x,
-    x_stride,
-    n_tokens,
+def unpack(
     rows,
     table,
     n_blocks,
+    first,
+    parts: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    SPANS: tl.constexpr,
+):
+    """The weights of spans first:first + SPANS of the rows: (R, SPANS * 128) float32."""
+    R: tl.constexpr = rows.shape[0]
+    q, scale, offset = parts(rows, table, n_blocks, first, SPANS)
+    G: tl.constexpr = scale.shape[1] * scale.shape[2]
+    w = q.reshape(R, G, SPANS * 128 // G) * scale.reshape(scale.shape[0], G)[:, :, None]
+    if HAS_OFFSET:
+        w += offset.reshape(R, G)[:, :, None]
+    return w.reshape(R, SPANS * 128)
+
+
+@triton.jit
+def load_few(
+    x,
+    x_stride,
+    n_tokens,
+    first_span,
     columns,
-    span: tl.constexpr,
-    ROWS: tl.constexpr,
+    RUN: tl.constexpr,
+    VEC: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
 ):
-    """Up to TOKENS tokens of `x` times the weight's rows -> (TOKENS, ROWS) float32."""
-    total = tl.zeros([TOKENS, ROWS, SPANS * 128], tl.float32)
-    for first in range(0, tl.cdiv(columns, 128), SPANS):
-        w = span(rows, table, n_blocks, first, SPANS)
-        xs = load_few(x, x_stride, n_tokens, first, columns, TOKENS, SPANS)
-        total += w[None, :, :] * xs[:, None, :]
-    return tl.sum(total, 2)
+    """Float32 activations (TOKENS, SPANS * 128), lying as weights of a format do.
+
+    Beyond the ends of x they are zeros.
+    """
+    t = tl.arange(0, TOKENS)
+    x += first_span * 128
+    columns -= first_span * 128
+    places = x + t[:, None] * x_stride
+    is_token = (t < n_tokens)[:, None]
+    if RUN == 0:
+        k = tl.max_contiguous(tl.arange(0, SPANS * 128), VEC)[None, :]
+        return tl.load(places + k, mask=is_token & (k < columns), other=0.0)
+    else:
+        i = tl.arange(0, SPANS * 64)
+        k = tl.max_contiguous(i // RUN * (2 * RUN) + i % RUN, VEC)[None, :]
+        low = tl.load(places + k, mask=is_token & (k < columns), other=0.0)
+        high = tl.load(places + k + RUN, mask=is_token & (k + RUN < columns), other=0.0)
+        both = tl.join(low, high).reshape(TOKENS, SPANS * 64 // RUN, RUN, 2).permute(0, 1, 3, 2)
+        return both.reshape(TOKENS, SPANS * 128)
+
+
+@triton.jit
+def few_step(
+    x,
+    rows,
+    table,
+    n_blocks,
+    first,
+    parts: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    VEC: tl.constexpr,
+    SPANS: tl.constexpr,
+):
+    """Part of a product of x (T, SPANS * 128) with rows (R,): (T, R, SPANS * 128 / VEC).
+
+    Each thread multiplies its VEC neighbours and scales their sum. What is left to add up is the
+    last axis, once, when all steps are done.
+    """
+    R: tl.constexpr = rows.shape[0]
+    T: tl.constexpr = x.shape[0]
+    N: tl.constexpr = SPANS * 128 // VEC
+    q, scale, offset = parts(rows, table, n_blocks, first, SPANS)
+    G: tl.constexpr = scale.shape[1] * scale.shape[2]
+    product = q.reshape(1, R, SPANS * 128) * x[:, None, :]
+    total = tl.sum(product.reshape(T, R, N, VEC), 3).reshape(T, R, G, N // G)
+    total *= scale.reshape(1, scale.shape[0], G)[:, :, :, None]
+    if HAS_OFFSET:
+        sums = tl.sum(x.reshape(T, N, VEC), 2).reshape(T, 1, G, N // G)
+        total += sums * offset.reshape(1, R, G)[:, :, :, None]
+    return total.reshape(T, R, N)
 
 
 @triton.jit
@@ -126,7 +178,8 @@ def many_product(
     columns,
     first_span,
     end_span,
-    span: tl.constexpr,
+    parts: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
@@ -134,6 +187,6 @@ def many_product(
     total = tl.zeros([TOKENS, ROWS], tl.float32)
     for s in range(first_span, end_span):
         x = load_many(places, s * 128 + tl.arange(0, 128), is_token, columns)
-        w = span(rows, table, n_blocks, s, 1).to(tl.float16)
+        w = unpack(rows, table, n_blocks, s, parts, HAS_OFFSET, 1).to(tl.float16)
         total = tl.dot(x, tl.trans(w), total)
     return total

@@ -46,34 +46,57 @@ def load_word(places):
 @triton.jit
 def nibbles(q, RUN: tl.constexpr):
     """4-bit numbers of bytes (R, S, N) in runs of RUN: the low halves of a run come first."""
-    R: tl.constexpr = q.shape[0]
-    S: tl.constexpr = q.shape[1]
-    N: tl.constexpr = q.shape[2]
-    both = tl.join(q & 15, q >> 4)  # (R, S, N, 2)
-    both = both.reshape(R, S, N // RUN, RUN, 2).permute(0, 1, 2, 4, 3)
+    return interleave(q & 15, q >> 4, RUN)
+
+
+@triton.jit
+def load_words(places, N: tl.constexpr):
+    """N 32-bit words from each place (R, S) on, which is a multiple of 4 -> (R, S, N) int32.
+
+    A thread takes single words: see VEC in `ops.gpu.quants`.
+    """
+    i = tl.max_contiguous(tl.arange(0, N), 1)
+    return tl.load(places.to(tl.pointer_type(tl.int32))[:, :, None] + i[None, None, :])
+
+
+@triton.jit
+def load_pairs(places, N: tl.constexpr):
+    """N 16-bit words from each place (R, S) on, which is even -> (R, S, N) int32."""
+    i = tl.arange(0, N)[None, None, :]
+    return tl.load(places.to(tl.pointer_type(tl.uint16))[:, :, None] + i).to(tl.int32)
+
+
+@triton.jit
+def _byte(word, SHIFT: tl.constexpr, BIAS: tl.constexpr):
+    """A byte of a word, less BIAS, as float32: put into the mantissa of 2^23, which is then taken
+    off. Cheaper than a conversion, of which processors do fewer at a time."""
+    bits = ((word >> SHIFT) & 255) | 0x4B000000
+    return bits.to(tl.float32, bitcast=True) - (8388608.0 + BIAS)
+
+
+@triton.jit
+def word_bytes(word, BIAS: tl.constexpr):
+    """The four bytes of words (R, S, N), less BIAS: (R, S, 4 N) float32."""
+    even = tl.join(_byte(word, 0, BIAS), _byte(word, 16, BIAS))
+    odd = tl.join(_byte(word, 8, BIAS), _byte(word, 24, BIAS))
+    return tl.join(even, odd).reshape(word.shape[0], word.shape[1], 4 * word.shape[2])
+
+
+@triton.jit
+def pair_bytes(word, BIAS: tl.constexpr):
+    """The two lower bytes of words (R, S, N), less BIAS: (R, S, 2 N) float32."""
+    both = tl.join(_byte(word, 0, BIAS), _byte(word, 8, BIAS))
+    return both.reshape(word.shape[0], word.shape[1], 2 * word.shape[2])
+
+
+@triton.jit
+def interleave(low, high, RUN: tl.constexpr):
+    """RUN of `low` (R, S, N), RUN of `high`, and so on: (R, S, 2 N)."""
+    R: tl.constexpr = low.shape[0]
+    S: tl.constexpr = low.shape[1]
+    N: tl.constexpr = low.shape[2]
+    both = tl.join(low, high).reshape(R, S, N // RUN, RUN, 2).permute(0, 1, 2, 4, 3)
     return both.reshape(R, S, 2 * N)
-
-
-@triton.jit
-def scaled(q, scale):
-    """q (R, S, N) times scale (R, S, N / group), flat in a row: (R, S * N) float32."""
-    R: tl.constexpr = q.shape[0]
-    S: tl.constexpr = q.shape[1]
-    N: tl.constexpr = q.shape[2]
-    G: tl.constexpr = scale.shape[2]
-    grouped = q.reshape(R, S, G, N // G).to(tl.float32) * scale[:, :, :, None]
-    return grouped.reshape(R, S * N)
-
-
-@triton.jit
-def scaled_offset(q, scale, offset):
-    """As `scaled`, plus offset (R, S, N / group)."""
-    R: tl.constexpr = q.shape[0]
-    S: tl.constexpr = q.shape[1]
-    N: tl.constexpr = q.shape[2]
-    G: tl.constexpr = scale.shape[2]
-    grouped = q.reshape(R, S, G, N // G).to(tl.float32) * scale[:, :, :, None]
-    return (grouped + offset[:, :, :, None]).reshape(R, S * N)
 
 
 @triton.jit

@@ -7,12 +7,14 @@ import triton
 import triton.language as tl
 from numpy.typing import NDArray
 
-from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half, scaled
+from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half
 from octavo.quants._grids import grid
+
+VEC = 1
 
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
     places, half = halves(rows, n_blocks, first, 110, SPANS)
     p = tl.arange(0, 32)[None, None, :]
@@ -25,7 +27,7 @@ def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
     q = tl.where(((signs[:, :, :, None] >> i) & 1) == 1, -q, q).reshape(R, SPANS, 128)
     g = tl.arange(0, 4)[None, None, :]
     s = tl.load((places + 106 + half * 2)[:, :, None] + g // 2) >> (g % 2 * 4).to(tl.uint8)
-    return scaled(q, load_half(places)[:, :, None] * ((s & 15) * 2 + 1).to(tl.float32))
+    return q.to(tl.float32), load_half(places)[:, :, None] * ((s & 15) * 2 + 1).to(tl.float32), 0.0
 
 
 def codebook() -> NDArray[np.int32]:

@@ -13,13 +13,14 @@ from octavo.ops.gpu.quants._fields import (
     load_half,
     load_word,
     odd_parity,
-    scaled,
 )
 from octavo.quants._grids import grid
 
+VEC = 1
+
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
     places, half = halves(rows, n_blocks, first, 98, SPANS)
     point = tl.load(table + load_bytes(places + 2 + half * 32, 32))  # four magnitudes, a byte each
@@ -33,7 +34,7 @@ def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
     q = tl.where(is_negative == 1, -q, q).reshape(R, SPANS, 128)
     words = load_word((places + 66 + half * 16)[:, :, None] + tl.arange(0, 4)[None, None, :] * 4)
     s = ((words >> 28) & 15).to(tl.float32)
-    return scaled(q, load_half(places)[:, :, None] * (2 * s + 1) / 4)
+    return q.to(tl.float32), load_half(places)[:, :, None] * (2 * s + 1) / 4, 0.0
 
 
 def codebook() -> NDArray[np.int32]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.quants._fields import load_bytes, nibbles, scaled, small_blocks
+from octavo.ops.gpu.quants._fields import load_bytes, nibbles, small_blocks
+
+VEC, RUN = 1, 16
 
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     places = small_blocks(rows, n_blocks, first, 4, 17, SPANS)
     q = nibbles(load_bytes(places + 1, 16), 16).to(tl.int32)
     # Exponent and mantissa moved to their places in a float32 make a number 2^-126 times as large;
@@ -18,4 +20,4 @@ def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
     doubled = tiny.to(tl.float32, bitcast=True) * 1.7014118346046923e38
     e = tl.load(places).to(tl.int32)
     scale = tl.where(e < 2, 0x00200000 << e, (e - 1) << 23).to(tl.float32, bitcast=True)
-    return scaled(doubled, scale[:, :, None])
+    return doubled, scale[:, :, None], 0.0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half, scaled_offset
+from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half
+
+VEC, HAS_OFFSET = 4, True
 
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
     places, half = halves(rows, n_blocks, first, 84, SPANS)
     j = tl.arange(0, 4)[None, None, :, None]
@@ -18,4 +20,4 @@ def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
     levels = load_bytes(places + half * 8, 8)
     scale = load_half(places + 80)[:, :, None] * (levels & 15).to(tl.float32)
     offset = load_half(places + 82)[:, :, None] * (levels >> 4).to(tl.float32)
-    return scaled_offset(q, scale, -offset)
+    return q.to(tl.float32), scale, -offset

@@ -5,11 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half, scaled
+from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half
+
+VEC = 2
 
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
     places, half = halves(rows, n_blocks, first, 110, SPANS)
     j = tl.arange(0, 4)[None, None, :, None]
@@ -22,4 +24,4 @@ def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
     s = (load_bytes(places + 96, 8) >> (half[:, :, None] * 4).to(tl.uint8)) & 15
     high = tl.load((places + 104)[:, :, None] + g % 4) >> (half[:, :, None] * 4 + g // 4 * 2)
     s = (s | ((high & 3) << 4)).to(tl.float32) - 32
-    return scaled(q, load_half(places + 108)[:, :, None] * s)
+    return q.to(tl.float32), load_half(places + 108)[:, :, None] * s, 0.0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.quants._fields import load_bytes, load_half, nibbles, scaled, small_blocks
+from octavo.ops.gpu.quants._fields import load_bytes, load_half, nibbles, small_blocks
+
+VEC, RUN = 2, 16
 
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     places = small_blocks(rows, n_blocks, first, 4, 18, SPANS)
     q = nibbles(load_bytes(places + 2, 16), 16).to(tl.int16) - 8
-    return scaled(q, load_half(places)[:, :, None])
+    return q.to(tl.float32), load_half(places)[:, :, None], 0.0

@@ -9,13 +9,14 @@ from octavo.ops.gpu.quants._fields import (
     load_bytes,
     load_half,
     nibbles,
-    scaled_offset,
     small_blocks,
 )
 
+VEC, RUN, HAS_OFFSET = 4, 16, True
+
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     places = small_blocks(rows, n_blocks, first, 4, 20, SPANS)
     q = nibbles(load_bytes(places + 4, 16), 16)
-    return scaled_offset(q, load_half(places)[:, :, None], load_half(places + 2)[:, :, None])
+    return q.to(tl.float32), load_half(places)[:, :, None], load_half(places + 2)[:, :, None]

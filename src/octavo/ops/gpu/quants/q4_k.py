@@ -5,15 +5,25 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half, nibbles, scaled_offset
+from octavo.ops.gpu.quants._fields import (
+    halves,
+    interleave,
+    load_bytes,
+    load_half,
+    load_words,
+    word_bytes,
+)
+
+VEC, RUN, HAS_OFFSET = 4, 32, True
 
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     places, half = halves(rows, n_blocks, first, 144, SPANS)
-    q = nibbles(load_bytes(places + 16 + half * 64, 64), 32)
+    word = load_words(places + 16 + half * 64, 16)
+    low, high = word & 0x0F0F0F0F, (word >> 4) & 0x0F0F0F0F
     scale, offset = levels(places, half)
-    return scaled_offset(q, scale, offset)
+    return interleave(word_bytes(low, 0), word_bytes(high, 0), 32), scale, offset
 
 
 @triton.jit

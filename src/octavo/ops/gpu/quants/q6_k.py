@@ -5,18 +5,28 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.quants._fields import halves, load_bytes, load_half, nibbles, scaled
+from octavo.ops.gpu.quants._fields import (
+    halves,
+    interleave,
+    load_bytes,
+    load_half,
+    load_pairs,
+    pair_bytes,
+)
+
+VEC, RUN = 2, 64
 
 
 @triton.jit
-def span(rows, table, n_blocks, first, SPANS: tl.constexpr):
-    R: tl.constexpr = rows.shape[0]
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     places, half = halves(rows, n_blocks, first, 210, SPANS)
-    q = nibbles(load_bytes(places + half * 64, 64), 64)
+    word = load_pairs(places + half * 64, 32)
     # Of 32 bytes with high bits, bits 0 and 1 are for the first 32 weights of the span, and so on.
-    i = tl.arange(0, 64)[None, None, :]
-    high = tl.load((places + 128 + half * 32)[:, :, None] + i % 32) >> (i // 32 * 2).to(tl.uint8)
-    high = tl.join((high & 3) << 4, high & 0x30).permute(0, 1, 3, 2)
-    q = (q | high.reshape(R, SPANS, 128)).to(tl.int8, bitcast=True) - 32
-    s = load_bytes(places + 192 + half * 8, 8).to(tl.int8, bitcast=True)
-    return scaled(q, load_half(places + 208)[:, :, None] * s.to(tl.float32))
+    i = tl.arange(0, 32)
+    words = (places + 128 + half * 32).to(tl.pointer_type(tl.uint16))[:, :, None]
+    bits = tl.load(words + (i % 16)[None, None, :]).to(tl.int32) >> (i // 16 * 2)[None, None, :]
+    low = (word & 0x0F0F) | ((bits & 0x0303) << 4)
+    high = ((word >> 4) & 0x0F0F) | (bits & 0x3030)
+    s = load_bytes(places + 192 + half * 8, 8).to(tl.int8, bitcast=True).to(tl.float32)
+    q = interleave(pair_bytes(low, 32), pair_bytes(high, 32), 64)
+    return q, load_half(places + 208)[:, :, None] * s, 0.0
