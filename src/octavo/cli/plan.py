@@ -7,45 +7,72 @@ one is taken from this one. The first plan measures this computer, which takes a
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from octavo.cli import _screen as screen
 from octavo.cli._options import Json, LoadFlags, Model, byte_size
 
+if TYPE_CHECKING:
+    from octavo.plan.suppose import Supposed
 
-def main(
-    load: LoadFlags,
-    model: Model,
+
+@dataclass
+class MachineFlags:
+    """Where the model would run."""
+
     placement: Annotated[
         str | None,
         typer.Option(
             "--placement",
             help="cpu; gpu: all on the card; split: experts in memory; auto: the best that fits.",
         ),
-    ] = None,
+    ] = None
     vram: Annotated[
         int | None,
         typer.Option(
             "--vram", parser=byte_size, metavar="SIZE", help="A card with that much memory: 8GB."
         ),
-    ] = None,
+    ] = None
     ram: Annotated[
         int | None,
         typer.Option(
             "--ram", parser=byte_size, metavar="SIZE", help="A computer with that much: 32GB."
         ),
-    ] = None,
+    ] = None
     gpu_bandwidth: Annotated[
         float | None, typer.Option("--gpu-bandwidth", min=1, help="Of the card's memory, GB/s.")
-    ] = None,
+    ] = None
     memory_bandwidth: Annotated[
         float | None, typer.Option("--memory-bandwidth", min=1, help="Of main memory, GB/s.")
-    ] = None,
+    ] = None
     link: Annotated[
         str | None, typer.Option("--link", help="PCIe generation and lanes of the card: 4x8.")
-    ] = None,
+    ] = None
+
+    def supposed(self) -> Supposed:
+        """What differs from this machine.
+
+        Raises:
+            SettingError: the link is none.
+        """
+        from octavo.plan.suppose import Supposed, link_of
+
+        return Supposed(
+            video_bytes=self.vram,
+            memory_bytes=self.ram,
+            card_rate=self.gpu_bandwidth * 1e9 if self.gpu_bandwidth else None,
+            memory_rate=self.memory_bandwidth * 1e9 if self.memory_bandwidth else None,
+            link=link_of(self.link) if self.link else None,
+        )
+
+
+def main(
+    load: LoadFlags,
+    machine: MachineFlags,
+    model: Model,
     json_output: Json = False,
 ) -> None:
     """The command."""
@@ -53,16 +80,10 @@ def main(
     from octavo.hub.local import find_local
     from octavo.plan.hardware import fast_formats, probe
     from octavo.plan.planner import Wishes, make_plan
-    from octavo.plan.suppose import Supposed, link_of, suppose
+    from octavo.plan.suppose import suppose
     from octavo.settings import Settings
 
-    supposed = Supposed(
-        video_bytes=vram,
-        memory_bytes=ram,
-        card_rate=gpu_bandwidth * 1e9 if gpu_bandwidth else None,
-        memory_rate=memory_bandwidth * 1e9 if memory_bandwidth else None,
-        link=link_of(link) if link else None,
-    )
+    supposed = machine.supposed()
     wishes = Wishes(
         context=load.context,
         sequences=load.sequences,
@@ -71,7 +92,7 @@ def main(
         weights=load.weights,
         draft_tokens=0 if load.speculate == "off" else None,
         threads=load.threads,
-        placement=placement or ("auto" if vram else None),
+        placement=machine.placement or ("auto" if machine.vram else None),
     )
     with open_gguf(find_local(model, Settings.from_environment())) as file:
         hardware = suppose(probe(measure=True), supposed)
