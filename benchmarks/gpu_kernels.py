@@ -13,6 +13,7 @@ half-precision product reach on this device; normalised mean squared error.
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import time
 from collections.abc import Callable
@@ -23,9 +24,6 @@ import torch
 
 from octavo import quants
 from octavo.ops import gpu
-from octavo.ops.gpu import experts as gpu_experts
-from octavo.ops.gpu import glu as gpu_glu
-from octavo.ops.gpu import linear as gpu_linear
 from octavo.ops.gpu import quants as gpu_quants
 from octavo.ops.gpu.rows import FewTile
 from octavo.ops.weight import ExpertBank, Weight
@@ -256,8 +254,9 @@ def format_rows(table: Table) -> None:
 
 def sweep(table: Table) -> None:
     """Few tokens with every tile: which is best for which shape."""
-    plan = gpu_linear.few_tile
-    modules: tuple[Any, ...] = (gpu_linear, gpu_glu, gpu_experts)
+    # The package has the operations under the names of their modules.
+    modules = [importlib.import_module(f"octavo.ops.gpu.{n}") for n in ("linear", "glu", "experts")]
+    plan = modules[0].few_tile
     shapes: list[tuple[str, Callable[[Table], None]]] = [
         ("q8_0 12288 x 2048", lambda t: linear_rows(t, "q8_0", [("q8_0", 12288)], D, (1,))),
         ("q8_0 2048 x 4096", lambda t: linear_rows(t, "q8_0", [("q8_0", 2048)], 4096, (1,))),
