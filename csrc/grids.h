@@ -35,22 +35,31 @@ constexpr Grid<Word, kPoints> make_grid(int start, int digit_bits, const int8_t*
 
 constexpr int8_t kIq2Levels[] = {8, 25, 43, 0};
 
-// Two points of 4 weights in one number.
-OCTAVO_INLINE uint64_t pair(uint32_t low, uint32_t high) {
-    return low | static_cast<uint64_t>(high) << 32;
+// For floats_of_fields: eight numbers of 4 bits, lowest first.
+constexpr uint32_t kNibbles[8] = {1u << 28, 1u << 24, 1u << 20, 1u << 16,
+                                  1u << 12, 1u << 8,  1u << 4,  1u};
+
+// The points of eight numbers of 4 weights in the bytes of `numbers`.
+OCTAVO_INLINE B take_8(const uint32_t* points, uint64_t numbers) {
+    return join_words(points[numbers & 0xFF], points[numbers >> 8 & 0xFF],
+                      points[numbers >> 16 & 0xFF], points[numbers >> 24 & 0xFF],
+                      points[numbers >> 32 & 0xFF], points[numbers >> 40 & 0xFF],
+                      points[numbers >> 48 & 0xFF], points[numbers >> 56]);
 }
 
-// unit * (2 s + 1) for the 8 s in the bytes of `levels`, lowest first.
-OCTAVO_INLINE void odd_scales(float unit, uint64_t levels, float* scale) {
-    const F8 s = floats_of_bytes(levels);
+// The same for numbers of 16 bits: 0, 2, 4, 6 and 1, 3, 5, 7.
+OCTAVO_INLINE B take_8(const uint32_t* points, uint64_t even, uint64_t odd) {
+    const auto even_low = static_cast<uint32_t>(even), odd_low = static_cast<uint32_t>(odd);
+    const auto even_high = static_cast<uint32_t>(even >> 32);
+    const auto odd_high = static_cast<uint32_t>(odd >> 32);
+    return join_words(points[even_low & 0xFFFF], points[odd_low & 0xFFFF], points[even_low >> 16],
+                      points[odd_low >> 16], points[even_high & 0xFFFF], points[odd_high & 0xFFFF],
+                      points[even_high >> 16], points[odd_high >> 16]);
+}
+
+// unit * (2 s + 1)
+OCTAVO_INLINE void odd_scales(float unit, F8 s, float* scale) {
     store(scale, mul(splat8(unit), add(add(s, s), splat8(1.0f))));
-}
-
-// The upper halves of 8 bytes, `stride` apart.
-OCTAVO_INLINE uint64_t upper_halves(const uint8_t* p, int stride) {
-    uint64_t levels = 0;
-    for (int i = 0; i < 8; ++i) levels |= static_cast<uint64_t>(p[i * stride] >> 4) << (8 * i);
-    return levels;
 }
 
 // Offsets of values that are `zero_point` too high.
@@ -59,18 +68,32 @@ OCTAVO_INLINE void set_offsets(int zero_point, int n, const float* scale, float*
     for (int i = 0; i < n; i += 8) store(offset + i, mul(load8(scale + i), factor));
 }
 
-// Four sign numbers of 7 bits in the bytes of `numbers` -> bit i is set where weight i is
-// negative. The eighth sign of a number makes the count of negative weights even.
-OCTAVO_INLINE uint32_t even_signs(uint32_t numbers) {
-    uint32_t parity = numbers ^ (numbers >> 4 & 0x0F0F0F0F);
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    return numbers | (parity & 0x01010101) << 7;
+// Signs of 8 weights by a number of 7 bits, as masks: 0xFF where a weight is negative. Bit i is for
+// weight i; the eighth makes the count of negative weights even.
+struct EvenSigns {
+    uint64_t masks[128];
+};
+
+constexpr EvenSigns make_even_signs() {
+    EvenSigns signs{};
+    for (int number = 0; number < 128; ++number) {
+        int n_negative = 0;
+        for (int i = 0; i < 8; ++i) {
+            const bool is_negative = i < 7 ? number >> i & 1 : n_negative & 1;
+            n_negative += is_negative;
+            if (is_negative) signs.masks[number] |= uint64_t{0xFF} << (i * 8);
+        }
+    }
+    return signs;
 }
 
-// Four numbers of 7 bits, lowest first, in the bytes of the result.
-OCTAVO_INLINE uint32_t spread_sevens(uint32_t bits) {
-    return (bits & 0x7F) | (bits << 1 & 0x7F00) | (bits << 2 & 0x7F0000) | (bits << 3 & 0x7F000000);
+constexpr EvenSigns kEvenSigns = make_even_signs();
+
+// The masks of 32 weights, by four numbers in the lowest 28 bits of `numbers`.
+OCTAVO_INLINE B even_signs(uint32_t numbers) {
+    const uint64_t* masks = kEvenSigns.masks;
+    return load_words(masks + (numbers & 0x7F), masks + (numbers >> 7 & 0x7F),
+                      masks + (numbers >> 14 & 0x7F), masks + (numbers >> 21 & 0x7F));
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -221,6 +221,20 @@ OCTAVO_INLINE B load_bytes(const void* p) {
 OCTAVO_INLINE B join_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return {vcombine_u8(vcreate_u8(a), vcreate_u8(b)), vcombine_u8(vcreate_u8(c), vcreate_u8(d))};
 }
+// Numbers of 8 bytes at four addresses.
+OCTAVO_INLINE B load_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
+                           const uint64_t* d) {
+    return {vreinterpretq_u8_u64(vcombine_u64(vld1_u64(a), vld1_u64(b))),
+            vreinterpretq_u8_u64(vcombine_u64(vld1_u64(c), vld1_u64(d)))};
+}
+// Eight numbers of 4 bytes.
+OCTAVO_INLINE B join_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f,
+                           uint32_t g, uint32_t h) {
+    uint32x4_t low = vdupq_n_u32(a), high = vdupq_n_u32(e);
+    low = vsetq_lane_u32(d, vsetq_lane_u32(c, vsetq_lane_u32(b, low, 1), 2), 3);
+    high = vsetq_lane_u32(h, vsetq_lane_u32(g, vsetq_lane_u32(f, high, 1), 2), 3);
+    return {vreinterpretq_u8_u32(low), vreinterpretq_u8_u32(high)};
+}
 OCTAVO_INLINE B load_16_twice(const void* p) {
     return load_bytes(p, p);
 }
@@ -253,11 +267,17 @@ OCTAVO_INLINE B equal(B a, B b) {
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {vbslq_u8(mask.low, a.low, b.low), vbslq_u8(mask.high, a.high, b.high)};
 }
+// Each of the four bytes of `bytes` 8 times, the lowest first.
+OCTAVO_INLINE uint8x16_t spread_two_bytes(uint32_t bytes) {
+    return vcombine_u8(vdup_n_u8(static_cast<uint8_t>(bytes)),
+                       vdup_n_u8(static_cast<uint8_t>(bytes >> 8)));
+}
+OCTAVO_INLINE B spread_bytes(uint32_t bytes) {
+    return {spread_two_bytes(bytes), spread_two_bytes(bytes >> 16)};
+}
 OCTAVO_INLINE uint8x16_t mask_of_16_bits(uint32_t bits) {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201u);
-    return vtstq_u8(vcombine_u8(vdup_n_u8(static_cast<uint8_t>(bits)),
-                                vdup_n_u8(static_cast<uint8_t>(bits >> 8))),
-                    vcombine_u8(bit, bit));
+    return vtstq_u8(spread_two_bytes(bits), vcombine_u8(bit, bit));
 }
 // 0xFF where bit i is set, for byte i.
 OCTAVO_INLINE B mask_of_bits(uint32_t bits) {
@@ -288,6 +308,36 @@ OCTAVO_INLINE B load_nibbles_by_8(const void* p) {
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
 OCTAVO_INLINE B lookup(B table, B index) {
     return {vqtbl1q_u8(table.low, index.low), vqtbl1q_u8(table.high, index.high)};
+}
+
+// Eight numbers of n bits inside `bits`, which begin at the bits that 2^(32 - n) / factors[i]
+// names.
+OCTAVO_INLINE F8 floats_of_fields(uint32_t bits, const uint32_t (&factors)[8], int n) {
+    const int32x4_t down = vdupq_n_s32(n - 32);
+    const uint32x4_t low = vmulq_n_u32(vld1q_u32(factors), bits);
+    const uint32x4_t high = vmulq_n_u32(vld1q_u32(factors + 4), bits);
+    return {{vcvtq_f32_u32(vshlq_u32(low, down))}, {vcvtq_f32_u32(vshlq_u32(high, down))}};
+}
+// The upper 4 bits of eight numbers of 4 bytes.
+OCTAVO_INLINE F8 floats_of_tops(B words) {
+    return {{vcvtq_f32_u32(vshrq_n_u32(vreinterpretq_u32_u8(words.low), 28))},
+            {vcvtq_f32_u32(vshrq_n_u32(vreinterpretq_u32_u8(words.high), 28))}};
+}
+// The second, fourth .. of 16 numbers of 4 bytes.
+OCTAVO_INLINE uint8x16_t odd_words(B words) {
+    return vreinterpretq_u8_u32(
+        vuzp2q_u32(vreinterpretq_u32_u8(words.low), vreinterpretq_u32_u8(words.high)));
+}
+OCTAVO_INLINE B load_odd_words(const uint8_t* p) {
+    return {odd_words(load_bytes(p)), odd_words(load_bytes(p + 32))};
+}
+// Bits `shift` .. `shift` + n - 1 of eight numbers of 2 bytes.
+OCTAVO_INLINE F8 floats_of_short_fields(const void* p, int shift, int n) {
+    const uint16x8_t shorts = vreinterpretq_u16_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
+    const uint16x8_t moved = vshlq_u16(shorts, vdupq_n_s16(static_cast<int16_t>(-shift)));
+    const uint16x8_t field = vandq_u16(moved, vdupq_n_u16(static_cast<uint16_t>((1 << n) - 1)));
+    return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(field)))},
+            {vcvtq_f32_u32(vmovl_high_u16(field))}};
 }
 
 struct I {

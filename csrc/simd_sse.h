@@ -232,6 +232,27 @@ OCTAVO_INLINE B join_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return {_mm_set_epi64x(static_cast<int64_t>(b), static_cast<int64_t>(a)),
             _mm_set_epi64x(static_cast<int64_t>(d), static_cast<int64_t>(c))};
 }
+// Numbers of 8 bytes at four addresses.
+OCTAVO_INLINE __m128i load_two(const uint64_t* low, const uint64_t* high) {
+    const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(low));
+    return _mm_castps_si128(
+        _mm_loadh_pi(_mm_castsi128_ps(first), reinterpret_cast<const __m64*>(high)));
+}
+OCTAVO_INLINE B load_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
+                           const uint64_t* d) {
+    return {load_two(a, b), load_two(c, d)};
+}
+// Eight numbers of 4 bytes.
+OCTAVO_INLINE __m128i join_four(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    __m128i words = _mm_cvtsi32_si128(static_cast<int>(a));
+    words = _mm_insert_epi32(words, static_cast<int>(b), 1);
+    words = _mm_insert_epi32(words, static_cast<int>(c), 2);
+    return _mm_insert_epi32(words, static_cast<int>(d), 3);
+}
+OCTAVO_INLINE B join_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f,
+                           uint32_t g, uint32_t h) {
+    return {join_four(a, b, c, d), join_four(e, f, g, h)};
+}
 OCTAVO_INLINE B load_16_twice(const void* p) {
     return load_bytes(p, p);
 }
@@ -265,11 +286,17 @@ OCTAVO_INLINE B equal(B a, B b) {
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {_mm_blendv_epi8(b.low, a.low, mask.low), _mm_blendv_epi8(b.high, a.high, mask.high)};
 }
+// Each of the four bytes of `bytes` 8 times, the lowest first.
+OCTAVO_INLINE __m128i spread_two_bytes(uint32_t bytes) {
+    return _mm_shuffle_epi8(_mm_cvtsi32_si128(static_cast<int>(bytes)),
+                            _mm_set_epi64x(0x0101010101010101, 0));
+}
+OCTAVO_INLINE B spread_bytes(uint32_t bytes) {
+    return {spread_two_bytes(bytes), spread_two_bytes(bytes >> 16)};
+}
 OCTAVO_INLINE __m128i mask_of_16_bits(uint32_t bits) {
-    const __m128i bytes = _mm_shuffle_epi8(_mm_cvtsi32_si128(static_cast<int>(bits)),
-                                           _mm_set_epi64x(0x0101010101010101, 0));
     const __m128i bit = _mm_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
-    return _mm_cmpeq_epi8(_mm_and_si128(bytes, bit), bit);
+    return _mm_cmpeq_epi8(_mm_and_si128(spread_two_bytes(bits), bit), bit);
 }
 // 0xFF where bit i is set, for byte i.
 OCTAVO_INLINE B mask_of_bits(uint32_t bits) {
@@ -300,6 +327,35 @@ OCTAVO_INLINE B load_nibbles_by_8(const void* p) {
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
 OCTAVO_INLINE B lookup(B table, B index) {
     return {_mm_shuffle_epi8(table.low, index.low), _mm_shuffle_epi8(table.high, index.high)};
+}
+
+// Eight numbers of n bits inside `bits`, which begin at the bits that 2^(32 - n) / factors[i]
+// names.
+OCTAVO_INLINE F8 floats_of_fields(uint32_t bits, const uint32_t (&factors)[8], int n) {
+    const __m128i all = _mm_set1_epi32(static_cast<int>(bits));
+    const B f = load_bytes(factors);
+    return {{_mm_cvtepi32_ps(_mm_srli_epi32(_mm_mullo_epi32(all, f.low), 32 - n))},
+            {_mm_cvtepi32_ps(_mm_srli_epi32(_mm_mullo_epi32(all, f.high), 32 - n))}};
+}
+// The upper 4 bits of eight numbers of 4 bytes.
+OCTAVO_INLINE F8 floats_of_tops(B words) {
+    return {{_mm_cvtepi32_ps(_mm_srli_epi32(words.low, 28))},
+            {_mm_cvtepi32_ps(_mm_srli_epi32(words.high, 28))}};
+}
+// The second, fourth .. of 16 numbers of 4 bytes.
+OCTAVO_INLINE __m128i odd_words(B words) {
+    return _mm_castps_si128(
+        _mm_shuffle_ps(_mm_castsi128_ps(words.low), _mm_castsi128_ps(words.high), 0xDD));
+}
+OCTAVO_INLINE B load_odd_words(const uint8_t* p) {
+    return {odd_words(load_bytes(p)), odd_words(load_bytes(p + 32))};
+}
+// Bits `shift` .. `shift` + n - 1 of eight numbers of 2 bytes.
+OCTAVO_INLINE F8 floats_of_short_fields(const void* p, int shift, int n) {
+    const __m128i shorts = _mm_loadu_si128(static_cast<const __m128i*>(p));
+    const __m128i field = _mm_srli_epi16(_mm_slli_epi16(shorts, 16 - n - shift), 16 - n);
+    return {{_mm_cvtepi32_ps(_mm_cvtepu16_epi32(field))},
+            {_mm_cvtepi32_ps(_mm_cvtepu16_epi32(_mm_srli_si128(field, 8)))}};
 }
 
 struct I {

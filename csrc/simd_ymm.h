@@ -135,6 +135,28 @@ OCTAVO_INLINE B join_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return {_mm256_setr_epi64x(static_cast<int64_t>(a), static_cast<int64_t>(b),
                                static_cast<int64_t>(c), static_cast<int64_t>(d))};
 }
+// Numbers of 8 bytes at four addresses.
+OCTAVO_INLINE B load_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
+                           const uint64_t* d) {
+    const auto two = [](const uint64_t* low, const uint64_t* high) {
+        const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(low));
+        return _mm_castps_si128(
+            _mm_loadh_pi(_mm_castsi128_ps(first), reinterpret_cast<const __m64*>(high)));
+    };
+    return {_mm256_inserti128_si256(_mm256_castsi128_si256(two(a, b)), two(c, d), 1)};
+}
+// Eight numbers of 4 bytes.
+OCTAVO_INLINE __m128i join_four(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    __m128i words = _mm_cvtsi32_si128(static_cast<int>(a));
+    words = _mm_insert_epi32(words, static_cast<int>(b), 1);
+    words = _mm_insert_epi32(words, static_cast<int>(c), 2);
+    return _mm_insert_epi32(words, static_cast<int>(d), 3);
+}
+OCTAVO_INLINE B join_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f,
+                           uint32_t g, uint32_t h) {
+    return {_mm256_inserti128_si256(_mm256_castsi128_si256(join_four(a, b, c, d)),
+                                    join_four(e, f, g, h), 1)};
+}
 OCTAVO_INLINE B load_16_twice(const void* p) {
     return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
@@ -178,16 +200,19 @@ OCTAVO_INLINE B equal(B a, B b) {
 OCTAVO_INLINE B choose(B mask, B a, B b) {
     return {_mm256_blendv_epi8(b.v, a.v, mask.v)};
 }
+// Each of the four bytes of `bytes` 8 times, the lowest first.
+OCTAVO_INLINE B spread_bytes(uint32_t bytes) {
+    return {_mm256_shuffle_epi8(
+        _mm256_set1_epi32(static_cast<int>(bytes)),
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303))};
+}
 // 0xFF where bit i is set, for byte i.
 OCTAVO_INLINE B mask_of_bits(uint32_t bits) {
 #if defined(OCTAVO_LEVEL_avx512)
     return {_mm256_movm_epi8(bits)};
 #else
-    const __m256i bytes = _mm256_shuffle_epi8(
-        _mm256_set1_epi32(static_cast<int>(bits)),
-        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
     const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
-    return {_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)};
+    return {_mm256_cmpeq_epi8(_mm256_and_si256(spread_bytes(bits).v, bit), bit)};
 #endif
 }
 // 0xFF where a >= bound.
@@ -204,6 +229,30 @@ OCTAVO_INLINE B field(B a, int shift, uint8_t mask) {
 // Byte i & 15 of the 16 in the same half of `table`; indices 0..15.
 OCTAVO_INLINE B lookup(B table, B index) {
     return {_mm256_shuffle_epi8(table.v, index.v)};
+}
+
+// Eight numbers of n bits inside `bits`, which begin at the bits that 2^(32 - n) / factors[i]
+// names.
+OCTAVO_INLINE F8 floats_of_fields(uint32_t bits, const uint32_t (&factors)[8], int n) {
+    const __m256i up =
+        _mm256_mullo_epi32(_mm256_set1_epi32(static_cast<int>(bits)), load_bytes(factors).v);
+    return {_mm256_cvtepi32_ps(_mm256_srli_epi32(up, 32 - n))};
+}
+// The upper 4 bits of eight numbers of 4 bytes.
+OCTAVO_INLINE F8 floats_of_tops(B words) {
+    return {_mm256_cvtepi32_ps(_mm256_srli_epi32(words.v, 28))};
+}
+// The second, fourth .. of 16 numbers of 4 bytes.
+OCTAVO_INLINE B load_odd_words(const uint8_t* p) {
+    const __m256 odd = _mm256_shuffle_ps(_mm256_castsi256_ps(load_bytes(p).v),
+                                         _mm256_castsi256_ps(load_bytes(p + 32).v), 0xDD);
+    return {_mm256_permute4x64_epi64(_mm256_castps_si256(odd), 0xD8)};
+}
+// Bits `shift` .. `shift` + n - 1 of eight numbers of 2 bytes.
+OCTAVO_INLINE F8 floats_of_short_fields(const void* p, int shift, int n) {
+    const __m128i shorts = _mm_loadu_si128(static_cast<const __m128i*>(p));
+    const __m256i up = _mm256_slli_epi32(_mm256_cvtepu16_epi32(shorts), 32 - n - shift);
+    return {_mm256_cvtepi32_ps(_mm256_srli_epi32(up, 32 - n))};
 }
 
 struct I {

@@ -18,25 +18,24 @@ struct iq1_m {
         const auto bits = static_cast<uint16_t>((words >> 12 & 0xF) | (words >> 24 & 0xF0) |
                                                 (words >> 36 & 0xF00) | (words >> 48 & 0xF000));
         const float d = half_to_float(bits) * 0.125f;
-        odd_scales(d, spread_threes(words) | spread_threes(words >> 16) << 32, scale);
-        odd_scales(d, spread_threes(words >> 32) | spread_threes(words >> 48) << 32, scale + 8);
+        constexpr uint32_t kThrees[8] = {1u << 29, 1u << 26, 1u << 23, 1u << 20,
+                                         1u << 13, 1u << 10, 1u << 7,  1u << 4};
+        odd_scales(d, floats_of_fields(static_cast<uint32_t>(words), kThrees, 3), scale);
+        odd_scales(d, floats_of_fields(static_cast<uint32_t>(words >> 32), kThrees, 3), scale + 8);
         set_offsets(kZero, 16, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const uint8_t* low = block + group * 4;
         const unsigned halves = read<uint16_t>(block + 32 + group * 2);
-        return join_words(point(low[0], halves), point(low[1], halves >> 4),
-                          point(low[2], halves >> 8), point(low[3], halves >> 12));
-    }
-
-  private:
-    // Four numbers of 3 bits as four bytes.
-    OCTAVO_INLINE static uint64_t spread_threes(uint64_t bits) {
-        return (bits & 7) | (bits << 5 & 0x700) | (bits << 10 & 0x70000) | (bits << 15 & 0x7000000);
-    }
-    OCTAVO_INLINE static uint64_t point(unsigned low, unsigned half) {
-        constexpr uint64_t kTwoUp = 0x0202020202020202;
-        return kIq1Grid.points[low | (half << 8 & 0x700)] + (~half >> 3 & 1) * kTwoUp;
+        const uint64_t* points = kIq1Grid.points;
+        const B all = load_words(
+            points + (low[0] | (halves << 8 & 0x700)), points + (low[1] | (halves << 4 & 0x700)),
+            points + (low[2] | (halves & 0x700)), points + (low[3] | (halves >> 4 & 0x700)));
+        // Two more where the bit of the sign is 0: bits 3 and 7 of either byte.
+        const uint32_t twice = (halves & 0xFF) * 0x0101 | (halves >> 8) * 0x01010000;
+        constexpr uint64_t kBits3 = 0x0808080808080808, kBits7 = 0x8080808080808080;
+        const B signs = bits_and(spread_bytes(twice), join_words(kBits3, kBits7, kBits3, kBits7));
+        return add(all, bits_and(equal(signs, splat_byte(0)), splat_byte(2)));
     }
 };
 

@@ -18,17 +18,16 @@ struct iq1_s {
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        const uint64_t levels = upper_halves(block + 35, 2) & 0x0707070707070707;
-        odd_scales(load_half_at(block) * 0.125f, levels, scale);
+        odd_scales(load_half_at(block) * 0.125f, floats_of_short_fields(block + 34, 12, 3), scale);
         set_offsets(kZero, 8, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const uint8_t* low = block + 2 + group * 4;
         const unsigned word = read<uint16_t>(block + 34 + group * 2);
         const uint64_t* points = kIq1Grid.points;
-        const B all =
-            join_words(points[low[0] | (word << 8 & 0x700)], points[low[1] | (word << 5 & 0x700)],
-                       points[low[2] | (word << 2 & 0x700)], points[low[3] | (word >> 1 & 0x700)]);
+        const B all = load_words(
+            points + (low[0] | (word << 8 & 0x700)), points + (low[1] | (word << 5 & 0x700)),
+            points + (low[2] | (word << 2 & 0x700)), points + (low[3] | (word >> 1 & 0x700)));
         return add(all, splat_byte(static_cast<uint8_t>(~word >> 14 & 2)));
     }
 };

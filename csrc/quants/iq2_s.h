@@ -16,17 +16,17 @@ struct iq2_s {
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         const float d = load_half_at(block) * 0.125f;
-        odd_scales(d, spread_nibbles(read<uint32_t>(block + 74)), scale);
-        odd_scales(d, spread_nibbles(read<uint32_t>(block + 78)), scale + 8);
+        odd_scales(d, floats_of_fields(read<uint32_t>(block + 74), kNibbles, 4), scale);
+        odd_scales(d, floats_of_fields(read<uint32_t>(block + 78), kNibbles, 4), scale + 8);
         set_offsets(kZero, 16, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const uint8_t* low = block + 2 + group * 4;
         const unsigned high = block[66 + group];
         const uint64_t* points = kIq2SGrid.points;
-        const B magnitudes =
-            join_words(points[low[0] | (high << 8 & 0x300)], points[low[1] | (high << 6 & 0x300)],
-                       points[low[2] | (high << 4 & 0x300)], points[low[3] | (high << 2 & 0x300)]);
+        const B magnitudes = load_words(
+            points + (low[0] | (high << 8 & 0x300)), points + (low[1] | (high << 6 & 0x300)),
+            points + (low[2] | (high << 4 & 0x300)), points + (low[3] | (high << 2 & 0x300)));
         return add(splat_byte(kZero),
                    negate(mask_of_bits(read<uint32_t>(block + 34 + group * 4)), magnitudes));
     }

@@ -16,19 +16,19 @@ struct iq2_xs {
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         const float d = load_half_at(block) * 0.125f;
-        odd_scales(d, spread_nibbles(read<uint32_t>(block + 66)), scale);
-        odd_scales(d, spread_nibbles(read<uint32_t>(block + 70)), scale + 8);
+        odd_scales(d, floats_of_fields(read<uint32_t>(block + 66), kNibbles, 4), scale);
+        odd_scales(d, floats_of_fields(read<uint32_t>(block + 70), kNibbles, 4), scale + 8);
         set_offsets(kZero, 16, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const auto words = read<uint64_t>(block + 2 + group * 8);
         const uint64_t* points = kIq2XsGrid.points;
-        const B magnitudes = join_words(points[words & 511], points[words >> 16 & 511],
-                                        points[words >> 32 & 511], points[words >> 48 & 511]);
-        const uint64_t numbers = (words >> 9 & 0x7F) | (words >> 17 & 0x7F00) |
-                                 (words >> 25 & 0x7F0000) | (words >> 33 & 0x7F000000);
-        return add(splat_byte(kZero),
-                   negate(mask_of_bits(even_signs(static_cast<uint32_t>(numbers))), magnitudes));
+        const uint64_t* masks = kEvenSigns.masks;
+        const B magnitudes = load_words(points + (words & 511), points + (words >> 16 & 511),
+                                        points + (words >> 32 & 511), points + (words >> 48 & 511));
+        const B signs = load_words(masks + (words >> 9 & 127), masks + (words >> 25 & 127),
+                                   masks + (words >> 41 & 127), masks + (words >> 57));
+        return add(splat_byte(kZero), negate(signs, magnitudes));
     }
 };
 

@@ -15,15 +15,16 @@ struct iq2_xxs {
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        odd_scales(load_half_at(block) * 0.125f, upper_halves(block + 9, 8), scale);
+        odd_scales(load_half_at(block) * 0.125f, floats_of_tops(load_odd_words(block + 2)), scale);
         set_offsets(kZero, 8, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
-        const uint8_t* p = block + 2 + group * 8;
+        const auto word = read<uint64_t>(block + 2 + group * 8);
         const uint64_t* points = kIq2XxsGrid.points;
-        const B magnitudes = join_words(points[p[0]], points[p[1]], points[p[2]], points[p[3]]);
-        const uint32_t signs = even_signs(spread_sevens(read<uint32_t>(p + 4)));
-        return add(splat_byte(kZero), negate(mask_of_bits(signs), magnitudes));
+        const B magnitudes = load_words(points + (word & 0xFF), points + (word >> 8 & 0xFF),
+                                        points + (word >> 16 & 0xFF), points + (word >> 24 & 0xFF));
+        return add(splat_byte(kZero),
+                   negate(even_signs(static_cast<uint32_t>(word >> 32)), magnitudes));
     }
 };
 

@@ -8,7 +8,9 @@
 
 namespace octavo::OCTAVO_LEVEL {
 
-constexpr int8_t kIq3SLevels[16] = {1, 3, 5, 7, 9, 11, 13, 15};
+// 15 more than the points' weights. They are even, so that 30 less one of them is its bits 1..4
+// flipped.
+constexpr int8_t kIq3SLevels[16] = {16, 18, 20, 22, 24, 26, 28, 30};
 constexpr auto kIq3SGrid = make_grid<uint32_t, 512>(4096, 4, kIq3SLevels);
 
 struct iq3_s {
@@ -16,20 +18,21 @@ struct iq3_s {
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        odd_scales(load_half_at(block), spread_nibbles(read<uint32_t>(block + 106)), scale);
+        const F8 s = floats_of_fields(read<uint32_t>(block + 106), kNibbles, 4);
+        odd_scales(load_half_at(block), s, scale);
         set_offsets(kZero, 8, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
-        const uint8_t* low = block + 2 + group * 8;
-        const unsigned high = block[66 + group];
-        const uint32_t* points = kIq3SGrid.points;
-        const auto two = [&](int i) {
-            return pair(points[low[i] | (high << (8 - i) & 0x100)],
-                        points[low[i + 1] | (high << (7 - i) & 0x100)]);
-        };
-        const B magnitudes = join_words(two(0), two(2), two(4), two(6));
-        return add(splat_byte(kZero),
-                   negate(mask_of_bits(read<uint32_t>(block + 74 + group * 4)), magnitudes));
+        constexpr uint64_t kBytesOf16 = 0x00FF00FF00FF00FF, kNinthBits = 0x0100010001000100;
+        // Bits 0, 2, 4, 6 of a byte -> the ninth bits of four numbers of 16 bits; half of it for 1,
+        // 3, 5, 7.
+        constexpr uint64_t kSpread = 0x0004001000400100;
+        const auto low = read<uint64_t>(block + 2 + group * 8);
+        const uint64_t high = block[66 + group] * kSpread;
+        const B points = take_8(kIq3SGrid.points, (low & kBytesOf16) | (high & kNinthBits),
+                                (low >> 8 & kBytesOf16) | (high >> 1 & kNinthBits));
+        const B signs = mask_of_bits(read<uint32_t>(block + 74 + group * 4));
+        return bits_xor(points, bits_and(signs, splat_byte(2 * kZero)));
     }
 };
 

@@ -16,18 +16,13 @@ struct iq3_xxs {
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
-        odd_scales(load_half_at(block) * 0.25f, upper_halves(block + 69, 4), scale);
+        odd_scales(load_half_at(block) * 0.25f, floats_of_tops(load_bytes(block + 66)), scale);
         set_offsets(kZero, 8, scale, offset);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
-        const uint8_t* numbers = block + 2 + group * 8;
-        const uint32_t* points = kIq3XxsGrid.points;
-        const B magnitudes = join_words(pair(points[numbers[0]], points[numbers[1]]),
-                                        pair(points[numbers[2]], points[numbers[3]]),
-                                        pair(points[numbers[4]], points[numbers[5]]),
-                                        pair(points[numbers[6]], points[numbers[7]]));
-        const uint32_t signs = even_signs(spread_sevens(read<uint32_t>(block + 66 + group * 4)));
-        return add(splat_byte(kZero), negate(mask_of_bits(signs), magnitudes));
+        const B magnitudes = take_8(kIq3XxsGrid.points, read<uint64_t>(block + 2 + group * 8));
+        const B signs = even_signs(read<uint32_t>(block + 66 + group * 4));
+        return add(splat_byte(kZero), negate(signs, magnitudes));
     }
 };
 
