@@ -36,7 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "qwen3moe": {"block_count": 1},
     "qwen3next": PAIR,
 }
-TOKENS = [7, 200, 31, 96, 5]
+TOKENS = [7, 200, 31]
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def divergence(expected: np.ndarray, found: np.ndarray) -> float:
 @pytest.mark.parametrize("arch", models.architectures())
 def test_logits_are_the_reference(arch: str, small_file: Callable[[str], Path]) -> None:
     path = small_file(arch)
-    expected = logits(path, reference, [5]).astype(np.float64)
-    for lengths in [5], [2, 1, 1, 1]:  # the last two are a recorded step replayed
+    expected = logits(path, reference, [3]).astype(np.float64)
+    for lengths in [3], [1, 1, 1]:  # of the single ones, two are a recorded step replayed
         found = logits(path, gpu, lengths).astype(np.float64)
         assert divergence(expected, found) <= 1e-3
         np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
