@@ -162,7 +162,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="a GGUF file with a chat template")
     parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--system-words", type=int, default=3400)
+    parser.add_argument("--system-words", type=int, default=4500)
     parser.add_argument("--context", type=int, default=40960)
     asked = parser.parse_args()
     found: dict[str, list[Turn]] = {}

@@ -264,38 +264,50 @@ class PrefixStore:
         timeline.close()
 
     def _drop_snapshot(self) -> bool:
-        """Drop the snapshot whose loss costs least. False: there is none.
-
-        The loss is what would be computed again from the snapshot before it, less the longer ago
-        its timeline was used. The newest of a timeline stays while it has others: the next turn
-        starts from it.
-        """
-        # Running ones are as recent as the latest kept one; forks share snapshots.
-        ages = [(t, 0) for t in self._running]
-        ages += [(t, age) for age, t in enumerate(reversed(self._kept))]
-        losses = [
-            (gap / (1 + age), -len(timeline.snapshots), -age, n, timeline)
-            for timeline, age in ages
-            for n, gap in _spare(timeline)
-        ]
-        if not losses:
+        """Drop the snapshot whose loss costs least. False: there is none."""
+        costs = self._costs()
+        if not costs:
             return False
-        *_, n, owner = min(losses, key=lambda loss: loss[:3])
-        slot = owner.snapshots[n]
+        slot = min(costs, key=lambda slot: costs[slot])
         for timeline in (*self._kept, *self._running):
-            if timeline.snapshots.get(n) == slot:
+            for n in [n for n, held in timeline.snapshots.items() if held == slot]:
                 timeline.drop_snapshot(n)
                 if timeline in self._kept and not timeline.snapshots:
                     self._close(timeline)
         return True
 
+    def _costs(self) -> dict[int, tuple[float, int]]:
+        """Slot of a snapshot -> what its loss would cost, and a number to part equals by.
 
-def _spare(timeline: Timeline) -> list[tuple[int, int]]:
-    """Snapshots that may go, each with the tokens from the one before it."""
-    places = sorted(timeline.snapshots)
-    gaps = np.diff(places, prepend=0).tolist()
-    pairs = list(zip(places, gaps, strict=True))
-    return pairs[:-1] if len(pairs) > 1 else pairs
+        The cost is the tokens back to the snapshot before it, times how likely a request is to
+        go on from there: less where its timeline was not used for long, or nothing ever went on
+        from it, and in the middle of a timeline. It counts where it is dearest: forks share snapshots, and each turn whose answer
+        comes back in another form leaves a fork behind.
+        """
+        costs: dict[int, tuple[float, int]] = {}
+        ages = [(timeline, 0) for timeline in self._running]  # as recent as the latest kept one
+        ages += [(timeline, age) for age, timeline in enumerate(reversed(self._kept))]
+        for timeline, age in ages:
+            places = sorted(timeline.snapshots)
+            gaps = np.diff(places, prepend=0).tolist()
+            for i, (n, gap) in enumerate(zip(places, gaps, strict=True)):
+                slot = timeline.snapshots[n]
+                chance = _likelihood(i, len(places)) * (1.0 if timeline.n_uses else 0.25)
+                cost = chance * gap / (1 + age), -len(places)
+                costs[slot] = max(cost, costs.get(slot, cost))
+        return costs
+
+
+def _likelihood(index: int, n: int) -> float:
+    """How likely a request goes on from snapshot `index` of n, the last being 1; a rough guess.
+
+    The last one is the state after the answer, the one before it that before the answer: it is
+    the next turn's if the answer comes back changed, or is asked for again. The first is the end
+    of system prompt and tools.
+    """
+    if index >= n - 2:
+        return 1.0
+    return 0.25 if index == 0 else 0.125
 
 
 def _give_snapshots(giver: Timeline, taker: Timeline) -> None:
