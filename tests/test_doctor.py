@@ -82,12 +82,6 @@ CASES: dict[str, list[tuple[Facts, str, str, str]]] = {
             "driver",
         ),
         (replace(SOUND, has_nvidia_device=True), "wrong", "the driver lists none", "nvidia-smi"),
-        (
-            replace(SOUND, has_nvidia_device=True, gpu_fault="nvidia-ml-py is not installed"),
-            "note",
-            "nvidia-ml-py",
-            "octavo[gpu]",
-        ),
     ],
     "disk": [
         (SOUND, "ok", "100.0 GB free", ""),

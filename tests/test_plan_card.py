@@ -425,6 +425,11 @@ def test_the_command_plans_for_another_machine(
     shown = octavo("--vram", "8GB", "--placement", "split", "--gpu-bandwidth", "300")
     assert "card 300.0 GB/s (as asked)" in shown.stdout
     assert octavo("--placement", "gpu", "--vram", "0.5GB").exit_code == MemoryPlanError.exit_code
+    whole = json.loads(octavo("--vram", "8GB", "-ngl", "99", "-c", "100", "--json").stdout)
+    assert (whole["placement"], whole["context"]) == ("gpu", 100)
+    alone = json.loads(octavo("--vram", "8GB", "--device", "cpu", "--json").stdout)
+    assert (alone["placement"], alone["video"]) == ("cpu", None)
+    assert octavo("--device", "tpu").exit_code == SettingError.exit_code
     wrong = octavo("--vram", "lots")
     assert wrong.exit_code == SettingError.exit_code
     assert "is no size" in wrong.stderr

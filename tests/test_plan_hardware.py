@@ -121,8 +121,36 @@ def test_a_card_that_says_little(monkeypatch: pytest.MonkeyPatch) -> None:
     assert card.link_bytes_per_second == 0
 
 
+def answer(monkeypatch: pytest.MonkeyPatch, out: str, code: int = 0) -> None:
+    """nvidia-smi says this."""
+
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        assert command[0] == "nvidia-smi"
+        return SimpleNamespace(returncode=code, stdout=out, stderr="")
+
+    monkeypatch.setattr(gpus.subprocess, "run", run)
+
+
+def test_cards_without_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, None)
+    row = "NVIDIA GeForce RTX 4060 Ti, 8188, 7000, 8.9, 4, 8, Enabled, 580.95\n"
+    answer(monkeypatch, row + "GRID, 4096, 4000, [N/A], [N/A], [N/A], [N/A], 580.95\n")
+    found, why = look()
+    assert why == ""
+    first, second = found
+    assert (first.total_bytes, first.free_bytes) == (8188 << 20, 7000 << 20)
+    assert (first.capability, first.link_generation, first.link_width) == ((8, 9), 4, 8)
+    assert (first.has_display, first.driver) == (True, "580.95")
+    assert second == Gpu("GRID", 4096 << 20, 4000 << 20, driver="580.95")
+    answer(monkeypatch, "couldn't communicate with the driver\n", 9)
+    assert look() == ((), "nvidia-smi does not answer: couldn't communicate with the driver")
+    answer(monkeypatch, "")
+    assert look() == ((), "")
+
+
 def test_no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, None)
+    monkeypatch.setenv("PATH", "")
     found, why = look()
     assert found == ()
     assert "nvidia-ml-py" in why

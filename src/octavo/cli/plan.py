@@ -8,15 +8,17 @@ one is taken from this one. The first plan measures this computer, which takes a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli import _screen as screen
 from octavo.cli._options import Json, LoadFlags, Model, byte_size
+from octavo.errors import SettingError
 
 if TYPE_CHECKING:
     from octavo.plan.suppose import Supposed
+    from octavo.plan.wishes import Wishes
 
 
 @dataclass
@@ -79,21 +81,11 @@ def main(
     from octavo.gguf.reader import open_gguf
     from octavo.hub.local import find_local
     from octavo.plan.hardware import fast_formats, probe
-    from octavo.plan.planner import Wishes, make_plan
+    from octavo.plan.planner import make_plan
     from octavo.plan.suppose import suppose
     from octavo.settings import Settings
 
-    supposed = machine.supposed()
-    wishes = Wishes(
-        context=load.context,
-        sequences=load.sequences,
-        batch=load.batch,
-        cache_format=load.cache_format,
-        weights=load.weights,
-        draft_tokens=0 if load.speculate == "off" else None,
-        threads=load.threads,
-        placement=machine.placement or ("auto" if machine.vram else None),
-    )
+    supposed, wishes = machine.supposed(), _wishes(load, machine)
     with open_gguf(find_local(model, Settings.from_environment())) as file:
         hardware = suppose(probe(measure=True), supposed)
         plan = make_plan(file, wishes, hardware, fast_formats())
@@ -101,3 +93,23 @@ def main(
         screen.emit(plan.as_dict())
     else:
         screen.write(f"{plan.table()}\n")
+
+
+def _wishes(load: LoadFlags, machine: MachineFlags) -> Wishes:
+    """Those of `octavo run` with the same flags, but for the placement if that is asked for."""
+    from octavo.plan.wishes import Wishes
+
+    given = load.wishes()
+    device = given.pop("backend", None)
+    if device not in _PLACEMENTS:
+        raise SettingError(f"There is no device {device!r}", "Use cpu or gpu.")
+    draft: dict[str, Any] = {"draft_tokens": 0} if given.pop("speculate", "") == "off" else {}
+    for name in ("cache_dir", "cache_dir_bytes"):  # on the disk, not in memory
+        given.pop(name, None)
+    by_default = "auto" if machine.vram else None
+    return Wishes(
+        **given, **draft, placement=machine.placement or _PLACEMENTS[device] or by_default
+    )
+
+
+_PLACEMENTS = {None: None, "cpu": "cpu", "reference": "cpu", "gpu": "gpu"}

@@ -16,8 +16,6 @@ def check(facts: Facts) -> Finding:
     if not gpus:
         if not facts.has_nvidia_device:
             return Finding("ok", "no NVIDIA card; the processor does it all")
-        if "nvidia-ml-py" in facts.gpu_fault:
-            return Finding("note", f"a card may be here, but {facts.gpu_fault}", _INSTALL)
         return Finding(
             "wrong",
             f"a card is here, but {facts.gpu_fault or 'the driver lists none'}",

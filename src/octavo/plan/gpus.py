@@ -1,11 +1,13 @@
 """Graphics cards as the driver's management library (NVML) describes them.
 
 NVML only looks: it makes no CUDA context, so planning takes no video memory. Its Python module,
-nvidia-ml-py, comes with the extra `gpu`; a machine without it, or without a driver, has no cards.
+nvidia-ml-py, comes with the extra `gpu`. Where that is missing, `nvidia-smi`, which comes with the
+driver, is asked for the same; it does not know the rates.
 """
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +57,7 @@ class Gpu:
 
 
 def probe_gpus() -> tuple[Gpu, ...]:
-    """The cards of this machine, now; none where NVML or its module is absent."""
+    """The cards of this machine, now; none where no driver answers."""
     return look()[0]
 
 
@@ -64,7 +66,7 @@ def look() -> tuple[tuple[Gpu, ...], str]:
     try:
         import pynvml as nvml
     except ImportError:
-        return (), "the Python module nvidia-ml-py is not installed"
+        return _by_command()
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -77,6 +79,53 @@ def look() -> tuple[tuple[Gpu, ...], str]:
         return (), f"the driver does not answer: {error}"
     finally:
         nvml.nvmlShutdown()
+
+
+_COLUMNS = (
+    "name",
+    "memory.total",
+    "memory.free",
+    "compute_cap",
+    "pcie.link.gen.max",
+    "pcie.link.width.max",
+    "display_active",
+    "driver_version",
+)
+
+
+def _by_command() -> tuple[tuple[Gpu, ...], str]:
+    """As `look`, by nvidia-smi."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(_COLUMNS)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError:
+        return (), "neither the Python module nvidia-ml-py nor nvidia-smi is here"
+    except (OSError, subprocess.SubprocessError) as error:
+        return (), f"nvidia-smi does not answer: {error}"
+    if done.returncode:
+        return (), f"nvidia-smi does not answer: {(done.stdout or done.stderr).strip()}"
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+    return tuple(_of_row(row) for row in rows if len(row) == len(_COLUMNS)), ""
+
+
+def _of_row(row: list[str]) -> Gpu:
+    name, total, free, capability, generation, width, display, driver = row
+    major, _, minor = capability.partition(".")
+    return Gpu(
+        name=name,
+        total_bytes=_whole(total) << 20,
+        free_bytes=_whole(free) << 20,
+        capability=(_whole(major), _whole(minor)),
+        link_generation=_whole(generation),
+        link_width=_whole(width),
+        has_display=display == "Enabled",
+        driver=driver,
+    )
+
+
+def _whole(words: str) -> int:
+    """A whole number; 0 where the driver says [N/A]."""
+    return int(words) if words.isdecimal() else 0
 
 
 def _gpu(nvml: ModuleType, index: int, driver: str) -> Gpu:
