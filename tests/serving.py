@@ -128,11 +128,14 @@ class ScriptedStream:
 class ScriptedSession:
     """Implements `server.resident.Served`: each request gets the next script.
 
-    A script that ends in END stops by itself. `requests` has (prompt, params) of each.
+    A script that ends in END stops by itself, and so does one of ids. `requests` has
+    (prompt, params) of each.
     `gate` holds permits for tokens; at the beginning there is no lack of them.
     """
 
-    def __init__(self, template: str | None, *scripts: str | OctavoError, context: int = 256):
+    def __init__(
+        self, template: str | None, *scripts: str | list[int] | OctavoError, context: int = 256
+    ):
         self.plan = make_plan(context=context)
         self.tokenizer = Tokenizer.from_metadata(as_metadata(byte_level("qwen2")))
         self.template = Template(template, self.tokenizer) if template is not None else None
@@ -144,6 +147,13 @@ class ScriptedSession:
         self.closed = threading.Event()
         self._scripts = list(scripts)
         self._chat = Chat(self, self.tokenizer, self.template)
+
+    def start_anew(self, *scripts: str | list[int] | OctavoError) -> None:
+        """Forget what was asked; these are the next answers."""
+        self._scripts = list(scripts)
+        self.requests.clear()
+        self.asked.clear()
+        self.streams.clear()
 
     @property
     def engine(self) -> ScriptedSession:
@@ -207,8 +217,10 @@ class ScriptedSession:
         script = self._scripts.pop(0)
         error = script if isinstance(script, OctavoError) else None
         whole = "A" if isinstance(script, OctavoError) else script
-        text = whole.removesuffix(END)
+        text = whole.removesuffix(END) if isinstance(whole, str) else ""
         made = self.tokenizer.encode(text, parse_special=True)
+        if not isinstance(whole, str):  # ids as they are, and then an end
+            made, whole = list(whole), END
         limit = len(made) if params.max_tokens < 0 else params.max_tokens
         finish: FinishReason = "stop" if whole != text and len(made) <= limit else "length"
         stream = ScriptedStream(made[:limit], finish, len(ids), self.gate)
