@@ -31,9 +31,13 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from octavo import quants
+from octavo.kv import formats
+from octavo.kv.batch import Batch
+from octavo.kv.layers import AttentionLayer, RecurrentLayer
+from octavo.kv.state import AttentionSpec, RecurrentSpec
 from octavo.ops import gpu
 from octavo.ops.gpu import device
-from octavo.ops.weight import ExpertBank, RopeTable, RouteRule, Weight
+from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 
 TARGETS = {
     "cuda:75": (GPUTarget("cuda", 75, 32), 65536),
@@ -132,6 +136,31 @@ def routing() -> Callable[[], object]:
     ]
 
 
+def attention(name: str, n_tokens: int, n_heads: int = 16) -> Callable[[], object]:
+    from octavo.ops.gpu.attend import attend
+
+    spec = AttentionSpec(2, 256, 256, 256**-0.5)
+    data = torch.zeros(1, formats.page_bytes(name, spec), dtype=torch.uint8)
+    layer = AttentionLayer(spec, name, data, gpu)
+    q, k, v = (torch.zeros(n_tokens, heads, 256) for heads in (n_heads, 2, 2))
+    batch = Batch.empty(n_tokens, 1, 2048, 0)
+    on_device = Batch(*(torch.from_numpy(x) for x in vars(batch).values()))
+    return lambda: attend(q, k, v, layer, on_device, q)
+
+
+def delta_rule(n_tokens: int) -> Callable[[], object]:
+    from octavo.ops.gpu.recur import recur
+
+    spec = RecurrentSpec(16, 32, 128, 128, 4, True)
+    conv, state = torch.zeros(2, *spec.conv_shape), torch.zeros(2, *spec.state_shape)
+    sizes = ((spec.n_channels, 4), (32,), (32,), (128,))
+    w = RecurWeights(*(weight("f32", *size) for size in sizes), 1e-6)
+    inputs = [torch.zeros(n_tokens, width) for width in (spec.n_channels, 4096, 32, 32)]
+    batch = Batch.empty(n_tokens, 1, 1, 0)
+    on_device = Batch(*(torch.from_numpy(x) for x in vars(batch).values()))
+    return lambda: recur(*inputs, w, RecurrentLayer(spec, conv, state, gpu), on_device)
+
+
 CASES: dict[str, Callable[[], Callable[[], object]]] = {
     **{f"embed {n}": lambda n=n: rows_of(n) for n in gpu.quants.names()},
     **{f"few {n}": lambda n=n: few_products(n) for n in ("q4_k", "q6_k", "q8_0", "f32")},
@@ -143,6 +172,10 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "route": routing,
     "glu few": lambda: unit("q8_0", 1),
     "glu many": lambda: unit("q8_0", 512),
+    **{f"attention few {n}": lambda n=n: attention(n, 1) for n in ("f16", "q8_0", "f32")},
+    **{f"attention many {n}": lambda n=n: attention(n, 4096) for n in ("f16", "q8_0")},
+    "delta rule few": lambda: delta_rule(1),
+    "delta rule many": lambda: delta_rule(512),
 }
 
 
@@ -185,6 +218,11 @@ class Recorder:
                 # On the device allocations are aligned to 512 bytes, in this process to 64 at best.
                 if value.storage_offset() * value.element_size() % 16 == 0:
                     attributes[(i,)] = [["tt.divisibility", 16]]
+            elif isinstance(value, tuple):
+                signature[parameter.name] = ("i32",) * len(value)
+                for j, number in enumerate(value):
+                    if number % 16 == 0:
+                        attributes[(i, j)] = [["tt.divisibility", 16]]
             elif isinstance(value, int):
                 if value == 1:
                     signature[parameter.name], constants[parameter.name] = "constexpr", 1
@@ -231,7 +269,7 @@ def main() -> None:
     device.find.cache_clear()
     device.torch.cuda.is_available = lambda: True
     for module in [m for n, m in sys.modules.items() if n.startswith("octavo.ops.gpu")]:
-        if hasattr(module, "find") and module.__name__.rpartition(".")[2] != "quants":
+        if hasattr(module, "find") and module.__name__.rpartition(".")[2] not in ("quants", "kv"):
             module.find = lambda: fake
     triton.runtime.JITFunction.run = lambda kernel, *args, grid, warmup, **kwargs: recorder.run(
         kernel, *args, **kwargs

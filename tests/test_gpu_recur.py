@@ -108,10 +108,13 @@ def test_states_are_stored_where_asked(name: str) -> None:
     check(name, spec, [(9, 1)], slots=[5], state_slots=[-1])
 
 
-def test_states_within_chunks() -> None:
+@pytest.mark.parametrize("n_chunks", [1, 2, 16])
+def test_states_within_chunks(n_chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(by_chunks.__globals__, "RUN_CHUNKS", n_chunks)
     wanted = [-1] * 100
     wanted[0], wanted[20], wanted[63], wanted[96] = 7, 2, 6, 3
     check("chunks", SPECS[2], [(0, 20), (6, 80)], slots=[0, 1], state_slots=wanted)
+    check("chunks", SPECS[3], [(2, 130), (0, 70)])
 
 
 def test_pieces_are_the_whole() -> None:

@@ -135,10 +135,13 @@ def plan(
     layout = kv.layout(name, spec, n_heads)
     group, dims = layout.group, max(layout.padded_key_dim, layout.padded_value_dim)
     tokens = -(-n_tokens // n_sequences)
-    is_small = device.shared_bytes < 150_000
-    most_rows = 64 if is_small and dims >= 256 else 128
+    # A program holds its queries, keys and values of some positions, and twice that to read ahead.
+    is_wide = dims >= 256
+    positions = 32 if is_wide and device.shared_bytes < 150_000 else PAGE_TOKENS
+    most_rows = 128
+    if is_wide and device.shared_bytes < 150_000:
+        most_rows = 64 if device.shared_bytes >= 90_000 else 32
     rows = max(16, power_of_2(group), min(most_rows, power_of_2(group * tokens)))
-    positions = 32 if is_small and dims >= 256 else PAGE_TOKENS
     n_programs = spec.n_kv_heads * most_pieces(n_tokens, n_sequences, rows // group)
     wanted = max(1, device.n_processors // n_programs)
     splits = min(wanted, max(1, n_pages * PAGE_TOKENS // kernels.LEAST_SPLIT))

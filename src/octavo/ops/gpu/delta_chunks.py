@@ -5,6 +5,9 @@ before it, and A[t, s] = beta_t e^(G_t - G_s) k_t . k_s for s < t. What the toke
 keys is then U - W S, where U and W are (I + A)^-1 times beta V and beta e^G K. So all but the pass
 of the state from chunk to chunk is done for all chunks at once, as products of matrices in half
 precision with float32 sums: four kernels, `convolve`, `solve`, `pass_state` and `read_out`.
+
+Scratch memory is for a run of chunks, `first_chunk` and following, counted through all sequences;
+its rows are those of the chunks, 64 each. Letter R: rows of a run.
 """
 
 from __future__ import annotations
@@ -28,18 +31,24 @@ _C = tl.constexpr(CHUNK_TOKENS)
 
 
 @triton.jit
+def _rows_of(chunk):
+    """Rows of the scratch memory that belong to a chunk of the run."""
+    return tl.cast(chunk, tl.int64) * _C + tl.arange(0, _C)
+
+
+@triton.jit
 def convolve(
-    qkv, taps, conv, before, mixed, starts, n_past, slots, n_sequences, stride, eps,
+    qkv, taps, conv, before, mixed, starts, n_past, slots, n_sequences, first_chunk, stride, eps,
     SPEC: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Convolution and SiLU of one head's queries, keys or values, the former two at length 1.
 
-    `mixed` (T, channels), half.
+    `mixed` (R, channels), half.
     """
     KERNEL: tl.constexpr = SPEC.conv_kernel
     N_KEYS: tl.constexpr = 2 * SPEC.n_key_heads
     part = tl.program_id(0)
-    sequence, chunk = find_piece(starts, n_sequences, tl.program_id(1), _C)
+    sequence, chunk = find_piece(starts, n_sequences, first_chunk + tl.program_id(1), _C)
     if sequence < 0:
         return
     begin = tl.load(starts + sequence)
@@ -71,7 +80,7 @@ def convolve(
     total = silu(total)
     length = tl.sqrt(tl.sum(total * total, axis=1) + eps)
     total = total / tl.where(is_key, length, 1.0)[:, None]
-    at = mixed + rows.to(tl.int64)[:, None] * SPEC.n_channels + channels[None, :]
+    at = mixed + _rows_of(tl.program_id(1))[:, None] * SPEC.n_channels + channels[None, :]
     tl.store(at, total.to(tl.float16), mask=(rows < end)[:, None] & is_channel[None, :])
 
 
@@ -103,15 +112,15 @@ def _inverse(a):
 @triton.jit
 def solve(
     qkv, mixed, alpha, beta, a, dt, conv, before, written, along, decays,
-    starts, state_slots, n_sequences, strides,
+    starts, state_slots, n_sequences, first_chunk, strides,
     SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
     """U, W and G of a chunk's value head, and the windows of the convolution that are wanted.
 
-    `written` (T, V, dv) and `along` (T, V, dk), half; `decays` (T, V).
+    `written` (R, V, dv) and `along` (R, V, dk), half; `decays` (R, V).
     """
     head = tl.program_id(0)
-    sequence, chunk = find_piece(starts, n_sequences, tl.program_id(1), _C)
+    sequence, chunk = find_piece(starts, n_sequences, first_chunk + tl.program_id(1), _C)
     if sequence < 0:
         return
     begin = tl.load(starts + sequence)
@@ -119,12 +128,13 @@ def solve(
     first = begin + chunk * _C
     rows = first + tl.arange(0, _C)
     is_row = rows < end
-    at = rows.to(tl.int64)
-    raw = tl.load(alpha + at * strides[1] + head, mask=is_row, other=0.0)
+    given = rows.to(tl.int64)
+    at = _rows_of(tl.program_id(1))
+    raw = tl.load(alpha + given * strides[1] + head, mask=is_row, other=0.0)
     logs = log_decay(raw, tl.load(a + head), tl.load(dt + head))
     sums = tl.cumsum(tl.where(is_row, logs, 0.0), axis=0)
     tl.store(decays + at * SPEC.n_value_heads + head, sums, mask=is_row)
-    rate = tl.sigmoid(tl.load(beta + at * strides[2] + head, mask=is_row, other=0.0))
+    rate = tl.sigmoid(tl.load(beta + given * strides[2] + head, mask=is_row, other=0.0))
     key_head = key_head_of(head, SPEC)
     i, j = tl.arange(0, DK), tl.arange(0, DV)
     is_key = is_row[:, None] & (i < SPEC.key_dim)[None, :]
@@ -159,12 +169,13 @@ def solve(
 
 @triton.jit
 def pass_state(
-    mixed, written, along, decays, state, states, starts, n_past, slots, state_slots,
-    SPEC: tl.constexpr, DK: tl.constexpr, COLUMNS: tl.constexpr,
+    mixed, written, along, decays, state, states, carried, starts, n_past, slots, state_slots,
+    first_chunk, n_chunks, SPEC: tl.constexpr, DK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Take some columns of a sequence's state through its chunks, and store the last.
 
     `written` becomes what the tokens write; `states` (chunks, V, dk, dv), half, the states before.
+    `carried` (2, V, dk, dv) holds what a sequence takes from the run before, and into the next.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     head = tl.program_id(1)
@@ -176,24 +187,33 @@ def pass_state(
         index += (after - begin + _C - 1) // _C
         begin = after
     end = tl.load(starts + sequence + 1)
-    if begin >= end:
+    n_own = (end - begin + _C - 1) // _C
+    low = tl.maximum(first_chunk - index, 0)
+    high = tl.minimum(first_chunk + n_chunks - index, n_own)
+    if low >= high:
         return
     i = tl.arange(0, DK)
     is_key = (i < SPEC.key_dim)[:, None]
     is_column = (columns < SPEC.value_dim)[None, :]
     place = i[:, None] * SPEC.value_dim + columns[None, :]
     HEAD_FLOATS: tl.constexpr = SPEC.key_dim * SPEC.value_dim
-    own = (tl.load(slots + sequence).to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-    has_past = tl.load(n_past + sequence) > 0
-    is_held = (i < only(SPEC.key_dim, has_past))[:, None] & is_column
-    held = tl.load(state + own + place, mask=is_held, other=0.0)
+    turn = first_chunk // n_chunks % 2
+    if low > 0:
+        own = (turn * SPEC.n_value_heads + head) * HEAD_FLOATS
+        held = tl.load(carried + own + place, mask=is_key & is_column, other=0.0)
+    else:
+        own = (tl.load(slots + sequence).to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
+        has_past = tl.load(n_past + sequence) > 0
+        is_held = (i < only(SPEC.key_dim, has_past))[:, None] & is_column
+        held = tl.load(state + own + place, mask=is_held, other=0.0)
     k_first = (SPEC.n_key_heads + key_head_of(head, SPEC)) * SPEC.key_dim
-    for first in range(begin, end, _C):
-        rows = first + tl.arange(0, _C)
-        is_row = rows < end
-        at = rows.to(tl.int64)
+    for chunk in range(low, high):
+        local = index + chunk - first_chunk
+        at = _rows_of(local)
+        n = tl.minimum(end - begin - chunk * _C, _C)
+        is_row = tl.arange(0, _C) < n
         half = held.to(tl.float16)
-        own = (tl.cast(index, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
+        own = (tl.cast(local, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
         tl.store(states + own + place, half, mask=is_key & is_column)
         w_at = (at[:, None] * SPEC.n_value_heads + head) * SPEC.key_dim + i[None, :]
         is_w = is_row[:, None] & (i < SPEC.key_dim)[None, :]
@@ -204,34 +224,37 @@ def pass_state(
         is_u = is_row[:, None] & is_column
         u = tl.load(written + u_at, mask=is_u, other=0.0)
         sums = tl.load(decays + at * SPEC.n_value_heads + head, mask=is_row, other=0.0)
-        last = tl.minimum(first + _C, end) - 1
-        all_of_it = tl.load(decays + last.to(tl.int64) * SPEC.n_value_heads + head)
+        last = tl.cast(local, tl.int64) * _C + n - 1
+        all_of_it = tl.load(decays + last * SPEC.n_value_heads + head)
         writes = u.to(tl.float32) - tl.dot(w, half)
         tl.store(written + u_at, writes.to(tl.float16), mask=is_u)
         writes *= tl.exp(tl.minimum(all_of_it - sums, 0.0))[:, None]
         held = tl.dot(k, writes.to(tl.float16), acc=held * tl.exp(all_of_it))
-        index += 1
-    target = tl.load(state_slots + end - 1)
-    if target >= 0:
-        own = (target.to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-        tl.store(state + own + place, held, mask=is_key & is_column)
+    if high < n_own:
+        own = ((1 - turn) * SPEC.n_value_heads + head) * HEAD_FLOATS
+        tl.store(carried + own + place, held, mask=is_key & is_column)
+    else:
+        target = tl.load(state_slots + end - 1)
+        if target >= 0:
+            own = (target.to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
+            tl.store(state + own + place, held, mask=is_key & is_column)
 
 
 @triton.jit
 def read_out(
     mixed, written, decays, states, z, norm, state, out, starts, state_slots, n_sequences,
-    z_stride, eps, SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    first_chunk, z_stride, eps, SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
     """Outputs of a chunk's value head, normalised and gated, and states wanted within it."""
     head = tl.program_id(0)
-    sequence, chunk = find_piece(starts, n_sequences, tl.program_id(1), _C)
+    sequence, chunk = find_piece(starts, n_sequences, first_chunk + tl.program_id(1), _C)
     if sequence < 0:
         return
     end = tl.load(starts + sequence + 1)
     first = tl.load(starts + sequence) + chunk * _C
     rows = first + tl.arange(0, _C)
     is_row = rows < end
-    at = rows.to(tl.int64)
+    at = _rows_of(tl.program_id(1))
     i, j = tl.arange(0, DK), tl.arange(0, DV)
     is_key = is_row[:, None] & (i < SPEC.key_dim)[None, :]
     is_value = is_row[:, None] & (j < SPEC.value_dim)[None, :]
@@ -253,9 +276,11 @@ def read_out(
     result = tl.dot(local.to(tl.float16), writes, acc=result) * SPEC.key_dim**-0.5
     size = tl.sqrt(tl.sum(result * result, axis=1) / SPEC.value_dim + eps)
     weight = tl.load(norm + j, mask=j < SPEC.value_dim, other=0.0)
-    z_at = at[:, None] * z_stride + head * SPEC.value_dim + j[None, :]
+    given = rows.to(tl.int64)[:, None]
+    z_at = given * z_stride + head * SPEC.value_dim + j[None, :]
     gate = silu(tl.load(z + z_at, mask=is_value, other=0.0))
-    tl.store(out + v_at, result / size[:, None] * weight[None, :] * gate, mask=is_value)
+    z_at = (given * SPEC.n_value_heads + head) * SPEC.value_dim + j[None, :]
+    tl.store(out + z_at, result / size[:, None] * weight[None, :] * gate, mask=is_value)
     is_asked = is_row & (rows < end - 1)
     targets = tl.load(state_slots + rows, mask=is_asked, other=-1)
     token = -1

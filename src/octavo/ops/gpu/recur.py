@@ -1,7 +1,7 @@
 """The gated delta rule with short convolution, token by token or in chunks.
 
 Few tokens: one kernel, a program each value head of each sequence, the state in its registers.
-Many: `delta_chunks`, whose scratch memory lasts for the call.
+Many: `delta_chunks`, a run of chunks at a time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from triton import next_power_of_2
 
 from octavo.kv.batch import Batch
 from octavo.kv.layers import RecurrentLayer
+from octavo.kv.state import RecurrentSpec
 from octavo.ops.gpu import delta_chunks as chunks
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.pieces import most_pieces
@@ -21,6 +22,7 @@ from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import RecurWeights
 
 FEW_TOKENS = 16  # a sequence; from there on chunks are faster
+RUN_CHUNKS = 16  # that scratch memory is for: 54 MB where the state has 2 MB
 COLUMNS = 32  # of the state that a program takes through the chunks
 
 
@@ -79,49 +81,57 @@ def by_chunks(
     batch: Batch,
     out: Tensor,
 ) -> None:
-    """Write the result to `out` (T, V * dv); four launches, and scratch of 25 KB a token or so."""
-    spec, n_tokens, n_sequences = layer.spec, len(z), batch.n_sequences
-    heads, key_dim, value_dim = spec.state_shape
-    dk, dv = (max(16, next_power_of_2(d)) for d in (key_dim, value_dim))
-    n_chunks = most_pieces(n_tokens, n_sequences, chunks.CHUNK_TOKENS)
-    half = torch.float16
+    """Write the result to `out` (T, V * dv); four launches for each RUN_CHUNKS chunks."""
+    spec, n_sequences = layer.spec, batch.n_sequences
+    dk, dv = (max(16, next_power_of_2(d)) for d in spec.state_shape[1:])
+    n_chunks = most_pieces(len(z), n_sequences, chunks.CHUNK_TOKENS)
     before = empty(n_sequences, *spec.conv_shape)
-    mixed = empty(n_tokens, spec.n_channels, dtype=half)
-    written = empty(n_tokens, heads, value_dim, dtype=half)
-    along = empty(n_tokens, heads, key_dim, dtype=half)
-    decays = empty(n_tokens, heads)
-    states = empty(n_chunks, heads, key_dim, value_dim, dtype=half)
-    chunks.convolve[(2 * spec.n_key_heads + heads, n_chunks)](
-        *(qkv, floats(w.conv), layer.conv, before, mixed, batch.starts, batch.n_past, batch.slots),
-        *(n_sequences, qkv.stride(0), w.eps),
-        SPEC=spec,
-        D=max(dk, dv),
-    )
-    chunks.solve[(heads, n_chunks)](
-        *(qkv, mixed, alpha, beta, floats(w.a), floats(w.dt), layer.conv, before),
-        *(written, along, decays, batch.starts, batch.state_slots, n_sequences),
-        (qkv.stride(0), alpha.stride(0), beta.stride(0)),
-        SPEC=spec,
-        DK=dk,
-        DV=dv,
-    )
+    run = min(n_chunks, RUN_CHUNKS)
+    mixed, written, along, decays, states, carried = _scratch(spec, run)
+    small = [floats(x) for x in (w.conv, w.a, w.dt, w.norm)]
+    wide = {"SPEC": spec, "DK": dk, "DV": dv}
     columns = min(COLUMNS, dv)
-    chunks.pass_state[(-(-value_dim // columns), heads, n_sequences)](
-        *(mixed, written, along, decays, layer.state, states),
-        *(batch.starts, batch.n_past, batch.slots, batch.state_slots),
-        SPEC=spec,
-        DK=dk,
-        COLUMNS=columns,
-        num_stages=2,
-    )
-    chunks.read_out[(heads, n_chunks)](
-        *(mixed, written, decays, states, z, floats(w.norm), layer.state, out),
-        *(batch.starts, batch.state_slots, n_sequences, z.stride(0), w.eps),
-        SPEC=spec,
-        DK=dk,
-        DV=dv,
-        num_warps=8 if dk * dv >= 128 * 128 else 4,
-    )
+    for first in range(0, n_chunks, run):
+        chunks.convolve[(2 * spec.n_key_heads + spec.n_value_heads, run)](
+            *(qkv, small[0], layer.conv, before, mixed, batch.starts, batch.n_past, batch.slots),
+            *(n_sequences, first, qkv.stride(0), w.eps),
+            SPEC=spec,
+            D=max(dk, dv),
+        )
+        chunks.solve[(spec.n_value_heads, run)](
+            *(qkv, mixed, alpha, beta, *small[1:3], layer.conv, before, written, along, decays),
+            *(batch.starts, batch.state_slots, n_sequences, first),
+            (qkv.stride(0), alpha.stride(0), beta.stride(0)),
+            **wide,
+        )
+        chunks.pass_state[(-(-spec.value_dim // columns), spec.n_value_heads, n_sequences)](
+            *(mixed, written, along, decays, layer.state, states, carried),
+            *(batch.starts, batch.n_past, batch.slots, batch.state_slots, first, run),
+            SPEC=spec,
+            DK=dk,
+            COLUMNS=columns,
+            num_stages=2,
+        )
+        chunks.read_out[(spec.n_value_heads, run)](
+            *(mixed, written, decays, states, z, small[3], layer.state, out),
+            *(batch.starts, batch.state_slots, n_sequences, first, z.stride(0), w.eps),
+            **wide,
+            num_warps=8 if dk * dv >= 128 * 128 else 4,
+        )
+
+
+def _scratch(spec: RecurrentSpec, n_chunks: int) -> list[Tensor]:
+    """What `delta_chunks` calls mixed, written, along, decays, states and carried."""
+    heads, key_dim, value_dim = spec.state_shape
+    rows, half = n_chunks * chunks.CHUNK_TOKENS, torch.float16
+    return [
+        empty(rows, spec.n_channels, dtype=half),
+        empty(rows, heads, value_dim, dtype=half),
+        empty(rows, heads, key_dim, dtype=half),
+        empty(rows, heads),
+        empty(n_chunks, *spec.state_shape, dtype=half),
+        empty(2, *spec.state_shape),
+    ]
 
 
 @cache
