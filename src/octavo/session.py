@@ -83,6 +83,8 @@ class Session:
         self.template = Template.from_metadata(file.metadata, self.tokenizer)
         if hasattr(backend, "set_threads"):
             backend.set_threads(plan.threads)
+        if plan.video is not None and hasattr(backend, "limit_memory"):
+            backend.limit_memory(plan.video.limit_bytes - plan.video.context_bytes)
         self._backend = backend
         self._model: Model = load_model(file, plan, backend, progress)
         cache = Cache(

@@ -19,13 +19,14 @@ except ImportError as error:
 
 from octavo.ops.gpu.arrange import add, concat, softcap, take
 from octavo.ops.gpu.attend import attend
-from octavo.ops.gpu.device import alloc
+from octavo.ops.gpu.device import alloc, limit_memory
 from octavo.ops.gpu.embed import embed
 from octavo.ops.gpu.experts import experts
 from octavo.ops.gpu.glu import glu
 from octavo.ops.gpu.graph import capture
 from octavo.ops.gpu.linear import linear
 from octavo.ops.gpu.norm import norm
+from octavo.ops.gpu.quants import names as fast_formats
 from octavo.ops.gpu.recur import recur
 from octavo.ops.gpu.rope import rope
 from octavo.ops.gpu.route import route
@@ -40,9 +41,11 @@ __all__ = [
     "concat",
     "embed",
     "experts",
+    "fast_formats",
     "fetch",
     "glu",
     "host",
+    "limit_memory",
     "linear",
     "norm",
     "place",

@@ -98,6 +98,16 @@ def alloc(shape: tuple[int, ...], dtype: type) -> Tensor:
         raise out_of_memory(int(np.prod(shape)) * np.dtype(dtype).itemsize) from error
 
 
+def limit_memory(n_bytes: int) -> None:
+    """Refuse to allocate more than that from now on, as a smaller card would.
+
+    CUDA's own context comes on top.
+    """
+    if not IS_INTERPRETED:
+        share = n_bytes / find().memory_bytes
+        torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), 1.0))
+
+
 def out_of_memory(n_bytes: int) -> MemoryPlanError:
     """What to say when `n_bytes` could not be allocated."""
     free, total = torch.cuda.mem_get_info()
