@@ -199,7 +199,7 @@ def pass_state(
     HEAD_FLOATS: tl.constexpr = SPEC.key_dim * SPEC.value_dim
     turn = first_chunk // n_chunks % 2
     if low > 0:
-        own = (turn * SPEC.n_value_heads + head) * HEAD_FLOATS
+        own = (tl.cast(turn, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
         held = tl.load(carried + own + place, mask=is_key & is_column, other=0.0)
     else:
         own = (tl.load(slots + sequence).to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
@@ -231,7 +231,7 @@ def pass_state(
         writes *= tl.exp(tl.minimum(all_of_it - sums, 0.0))[:, None]
         held = tl.dot(k, writes.to(tl.float16), acc=held * tl.exp(all_of_it))
     if high < n_own:
-        own = ((1 - turn) * SPEC.n_value_heads + head) * HEAD_FLOATS
+        own = (tl.cast(1 - turn, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
         tl.store(carried + own + place, held, mask=is_key & is_column)
     else:
         target = tl.load(state_slots + end - 1)
