@@ -41,11 +41,7 @@ def probe(*, measure: bool = False) -> Hardware:
 
     With `measure`, speeds that are not known yet are measured, which takes about a second.
     """
-    memory = psutil.virtual_memory()
-    total, available = memory.total, memory.available
-    limit = _container_limit_bytes()
-    if limit is not None:
-        total, available = min(total, limit), min(available, limit)
+    total, available = main_memory()
     settings = Settings.from_environment()
     n_threads, isa = settings.threads or _physical_cores(), _isa()
     if measure:
@@ -64,6 +60,15 @@ def probe(*, measure: bool = False) -> Hardware:
         lock_limit_bytes=_lock_limit_bytes(),
         pin_limit_bytes=_pin_limit_bytes(total),
     )
+
+
+def main_memory() -> tuple[int, int]:
+    """Bytes in all and available now, as far as a container lets this program have them."""
+    memory = psutil.virtual_memory()
+    limit = _container_limit_bytes()
+    if limit is None:
+        return memory.total, memory.available
+    return min(memory.total, limit), min(memory.available, limit)
 
 
 def _lock_limit_bytes() -> int | None:

@@ -9,7 +9,7 @@ import psutil
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
-from octavo.plan.hardware import probe
+from octavo.plan.hardware import main_memory
 from octavo.plan.plan import Plan, Video
 from octavo.server.asking import resident_of
 
@@ -20,7 +20,7 @@ router = APIRouter(tags=["Operation"])
 async def memory(request: Request) -> JSONResponse:
     """Bytes of each part of the plan, by place, and what this process and the machine hold now."""
     resident = resident_of(request)
-    plan, hardware = resident.session.plan, probe()
+    plan, (total_bytes, free_bytes) = resident.session.plan, main_memory()
     return JSONResponse(
         {
             "model": resident.name,
@@ -32,8 +32,8 @@ async def memory(request: Request) -> JSONResponse:
             "cache_format": plan.cache_format,
             "read_bytes_per_token": plan.read_bytes_per_token,
             "process_bytes": psutil.Process().memory_info().rss,
-            "machine_bytes": hardware.memory_bytes,
-            "machine_free_bytes": hardware.available_bytes,
+            "machine_bytes": total_bytes,
+            "machine_free_bytes": free_bytes,
         }
     )
 
