@@ -281,8 +281,9 @@ class PrefixStore:
 
         The cost is the tokens back to the snapshot before it, times how likely a request is to
         go on from there: less where its timeline was not used for long, or nothing ever went on
-        from it, and in the middle of a timeline. It counts where it is dearest: forks share snapshots, and each turn whose answer
-        comes back in another form leaves a fork behind.
+        from it, and in the middle of a timeline. Forks share snapshots: it counts what one is to
+        the latest of them, because a turn whose answer comes back in another form leaves a fork
+        behind that nothing goes on from.
         """
         costs: dict[int, tuple[float, int]] = {}
         ages = [(timeline, 0) for timeline in self._running]  # as recent as the latest kept one
@@ -294,7 +295,7 @@ class PrefixStore:
                 slot = timeline.snapshots[n]
                 chance = _likelihood(i, len(places)) * (1.0 if timeline.n_uses else 0.25)
                 cost = chance * gap / (1 + age), -len(places)
-                costs[slot] = max(cost, costs.get(slot, cost))
+                costs.setdefault(slot, cost)
         return costs
 
 
@@ -307,7 +308,7 @@ def _likelihood(index: int, n: int) -> float:
     """
     if index >= n - 2:
         return 1.0
-    return 0.25 if index == 0 else 0.125
+    return 0.25 if index == 0 else 0.015
 
 
 def _give_snapshots(giver: Timeline, taker: Timeline) -> None:
