@@ -28,7 +28,7 @@ from octavo.ops.gpu.pieces import most_pieces
 
 LOG2_E = 1.4426950408889634
 FUSED_TOKENS = 16  # a sequence; steps of more store keys and values by a kernel of their own
-MIX_DIMS = 64  # value dims that a program puts together
+MIX_DIMS = 32  # value dims that a program puts together
 
 
 @dataclass(frozen=True)

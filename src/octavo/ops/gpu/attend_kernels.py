@@ -13,7 +13,7 @@ APPEND_ROWS = 16  # positions that are stored at once
 _POSITIONS = tl.constexpr(PAGE_TOKENS)
 _LEAST_SPLIT = tl.constexpr(LEAST_SPLIT)
 _APPEND_ROWS = tl.constexpr(APPEND_ROWS)
-_MIX_SPLITS = tl.constexpr(16)  # splits that are put together at once
+_MIX_SPLITS = tl.constexpr(128)  # splits that are put together at once
 
 
 @triton.jit

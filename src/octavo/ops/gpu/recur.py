@@ -97,6 +97,7 @@ def by_chunks(
             *(n_sequences, first, qkv.stride(0), w.eps),
             SPEC=spec,
             D=max(dk, dv),
+            num_warps=8 if max(dk, dv) >= 128 else 4,
         )
         chunks.solve[(spec.n_value_heads, run)](
             *(qkv, mixed, alpha, beta, *small[1:3], layer.conv, before, written, along, decays),

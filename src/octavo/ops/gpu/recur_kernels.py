@@ -113,10 +113,10 @@ def recur_tokens(
     sequence = tl.program_id(1)
     begin = tl.load(starts + sequence)
     end = tl.load(starts + sequence + 1)
-    if begin >= end:
-        return
     slot = tl.load(slots + sequence)
     has_past = tl.load(n_past + sequence) > 0
+    if begin >= end:
+        return
     i, j = tl.arange(0, DK), tl.arange(0, DV)
     is_key, is_value = i < SPEC.key_dim, j < SPEC.value_dim
     place = (i * SPEC.value_dim)[:, None] + j[None, :]
