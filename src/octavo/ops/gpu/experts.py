@@ -24,7 +24,7 @@ from octavo.ops.gpu.gated import (
     sum_pairs,
 )
 from octavo.ops.gpu.linear import halve
-from octavo.ops.gpu.rows import few_tile
+from octavo.ops.gpu.rows import few_tile, is_exact
 from octavo.ops.gpu.weights import KEY, device_bytes
 from octavo.ops.weight import ExpertBank, Weight
 
@@ -150,14 +150,14 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
         x, x.stride(0), ids, table, hidden, hidden, hidden, *as_args(gate), *as_args(bank.up),
         gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
         *bank.up.format.constants, bank.kind, True, slots is not None, False, tile.rows,
-        tile.spans, 1, num_warps=tile.warps, num_stages=1,
+        tile.spans, 1, is_exact(gate.columns, tile.spans), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows * n_tokens, down.columns, 1)
     few_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
         hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns,
         n_tokens, n_used, *down.format.constants, True, slots is not None, True, tile.rows,
-        tile.spans, 1, num_warps=tile.warps, num_stages=1,
+        tile.spans, 1, is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out
 
@@ -184,13 +184,14 @@ def _many(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | N
     many_gate_up[(len(blocks), triton.cdiv(gate.rows, rows))](
         given, given.stride(0), order, starts, blocks, table, hidden, *as_args(gate),
         *as_args(bank.up), gate.rows, gate.columns, ids.numel(), n_used, *gate.format.constants,
-        *bank.up.format.constants, bank.kind, True, slots is not None, tokens, rows, **options,
+        *bank.up.format.constants, bank.kind, True, slots is not None, tokens, rows,
+        is_exact(gate.columns, 1), **options,
     )  # fmt: skip
     pairs = empty(ids.numel(), down.rows, dtype=torch.float16)
     many_down[(len(blocks), triton.cdiv(down.rows, rows))](
         hidden, order, starts, blocks, table, weights, pairs, *as_args(down), down.rows,
         down.columns, ids.numel(), *down.format.constants, True, slots is not None, True, tokens,
-        rows, **options,
+        rows, is_exact(down.columns, 1), **options,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     block = 1024

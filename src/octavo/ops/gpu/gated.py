@@ -86,6 +86,7 @@ def few_gate_up(
     ROWS: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """hidden (pairs, n_rows) = act(gate x) * up x; with a scale, factors (T,) = sigmoid(scale . x).
 
@@ -107,13 +108,17 @@ def few_gate_up(
         g = tl.zeros([TOKENS, ROWS, SPANS * 128 // GATE_VEC], tl.float32)
         u = tl.zeros([TOKENS, ROWS, SPANS * 128 // UP_VEC], tl.float32)
         for s in range(0, tl.cdiv(columns, 128), SPANS):
-            xs = load_few(x, x_stride, n_here, s, columns, GATE_RUN, GATE_VEC, SPANS, TOKENS)
-            g += few_step(
-                xs, g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC, SPANS
-            )
+            xs = load_few(x, x_stride, n_here, s, columns, GATE_RUN, GATE_VEC, SPANS, TOKENS, EXACT)
+            g = few_step(
+                g, xs, g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC,
+                SPANS, EXACT,
+            )  # fmt: skip
             if GATE_RUN != UP_RUN or GATE_VEC != UP_VEC:
-                xs = load_few(x, x_stride, n_here, s, columns, UP_RUN, UP_VEC, SPANS, TOKENS)
-            u += few_step(xs, u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS)
+                xs = load_few(x, x_stride, n_here, s, columns, UP_RUN, UP_VEC, SPANS, TOKENS, EXACT)
+            u = few_step(
+                u, xs, u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS,
+                EXACT,
+            )  # fmt: skip
         y = activate(tl.sum(g, 2), KIND) * tl.sum(u, 2)
         t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
         mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
@@ -124,7 +129,7 @@ def few_gate_up(
                 for s in range(0, tl.cdiv(columns, 128), 8):
                     k = s * 128 + tl.arange(0, 1024)
                     w = tl.load(scale + k, mask=k < columns, other=0.0)
-                    xs = load_few(x, x_stride, n_here, s, columns, 0, 4, 8, TOKENS)
+                    xs = load_few(x, x_stride, n_here, s, columns, 0, 4, 8, TOKENS, False)
                     total += w[None, :] * xs
                 factor = 1.0 / (1.0 + tl.exp(-tl.sum(total, 1)))
                 tl.store(factors + pair + t, factor, mask=t < n_here)
@@ -147,6 +152,7 @@ def few_down(
     ROWS: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """out (T, n_rows): the sum over a token's pairs of factor * down(hidden), in their order.
 
@@ -166,10 +172,12 @@ def few_down(
             )
             h = hidden + pair * columns
             for s in range(0, tl.cdiv(columns, 128), SPANS):
-                xs = load_few(h, columns, n_here, s, columns, RUN, VEC, SPANS, TOKENS)
+                xs = load_few(h, columns, n_here, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
                 if HAS_FACTORS:
                     xs *= tl.load(factors + pair + t, mask=t < n_here, other=0.0)[:, None]
-                total += few_step(xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS)
+                total = few_step(
+                    total, xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS, EXACT
+                )
     row = first + tl.arange(0, ROWS)
     places = out + (token + t)[:, None].to(tl.int64) * n_rows + row[None, :]
     mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
@@ -216,6 +224,7 @@ def many_gate_up(
     HAS_SLOTS: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """As `few_gate_up`, with hidden in half precision."""
     pair, counts, slot = block_of_pairs(order, starts, blocks, n_pairs, TOKENS, HAS_IDS)
@@ -235,10 +244,10 @@ def many_gate_up(
         g = tl.zeros([TOKENS, ROWS], tl.float32)
         u = tl.zeros([TOKENS, ROWS], tl.float32)
         for s in range(tl.cdiv(columns, 128)):
-            xs = load_many(places, s * 128 + tl.arange(0, 128), counts, columns)
-            w = unpack(g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, 1)
+            xs = load_many(places, s * 128 + tl.arange(0, 128), counts, columns, EXACT)
+            w = unpack(g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, 1, EXACT)
             g = tl.dot(xs, tl.trans(w.to(tl.float16)), g)
-            w = unpack(u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, 1)
+            w = unpack(u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, 1, EXACT)
             u = tl.dot(xs, tl.trans(w.to(tl.float16)), u)
         y = to_half(activate(g, KIND) * u)
         row = first + tl.arange(0, ROWS)
@@ -262,6 +271,7 @@ def many_down(
     HAS_FACTORS: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """out (pairs, n_rows) = factor * down(hidden), in the type of `out`; missing experts: zeros."""
     pair, counts, slot = block_of_pairs(order, starts, blocks, n_pairs, TOKENS, HAS_IDS)
@@ -275,7 +285,7 @@ def many_down(
         end = tl.where(slot >= 0, tl.cdiv(columns, 128), 0)
         y = many_product(
             places, counts, rows, table, n_blocks, columns, 0, end, parts, HAS_OFFSET,
-            TOKENS, ROWS,
+            TOKENS, ROWS, EXACT,
         )  # fmt: skip
         if HAS_FACTORS:
             y *= tl.load(factors + pair, mask=counts, other=0.0)[:, None]

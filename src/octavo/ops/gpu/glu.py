@@ -18,7 +18,7 @@ from octavo.ops.gpu.gated import (
     many_gate_up,
 )
 from octavo.ops.gpu.linear import HALF_TOKENS, halve
-from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, many_tile
+from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, is_exact, many_tile
 from octavo.ops.gpu.weights import device_bytes, floats
 from octavo.ops.weight import Weight
 
@@ -49,14 +49,14 @@ def _few(
         x, x.stride(0), x, x, hidden, factors if scale is None else scale, factors,
         *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *gate.format.constants,
         *up.format.constants, kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
-        num_warps=tile.warps, num_stages=1,
+        is_exact(gate.columns, tile.spans), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
     few_down[(triton.cdiv(down.rows, tile.rows), 1)](
         hidden, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens, 1,
         *down.format.constants, False, False, scale is not None, tile.rows, tile.spans, tokens,
-        num_warps=tile.warps, num_stages=1,
+        is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out
 
@@ -75,11 +75,12 @@ def _many(
     many_gate_up[(n_blocks, triton.cdiv(gate.rows, rows))](
         given, given.stride(0), x, x, x, x, hidden, *as_args(gate), *as_args(up), gate.rows,
         gate.columns, n_tokens, 1, *gate.format.constants, *up.format.constants, kind, False, False,
-        tile.tokens, rows, **options,
+        tile.tokens, rows, is_exact(gate.columns, 1), **options,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     many_down[(n_blocks, triton.cdiv(down.rows, tile.rows))](
         hidden, x, x, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens,
-        *down.format.constants, False, False, scale is not None, tile.tokens, tile.rows, **options,
+        *down.format.constants, False, False, scale is not None, tile.tokens, tile.rows,
+        is_exact(down.columns, 1), **options,
     )  # fmt: skip
     return out

@@ -28,6 +28,11 @@ class FewTile(NamedTuple):
     warps: int
 
 
+def is_exact(columns: int, spans: int) -> bool:
+    """Whether steps of so many spans end where the columns do."""
+    return columns % (SPAN * spans) == 0
+
+
 def few_tile(n_rows: int, columns: int, n_tokens: int) -> FewTile:
     """For `n_rows` rows in all of the launch's programs.
 
@@ -80,10 +85,11 @@ def unpack(
     parts: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
     SPANS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """The weights of spans first:first + SPANS of the rows: (R, SPANS * 128) float32."""
     R: tl.constexpr = rows.shape[0]
-    q, scale, offset = parts(rows, table, n_blocks, first, SPANS)
+    q, scale, offset = parts(rows, table, n_blocks, first, SPANS, EXACT)
     G: tl.constexpr = scale.shape[1] * scale.shape[2]
     w = q.reshape(R, G, SPANS * 128 // G) * scale.reshape(scale.shape[0], G)[:, :, None]
     if HAS_OFFSET:
@@ -102,6 +108,7 @@ def load_few(
     VEC: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """Float32 activations (TOKENS, SPANS * 128), lying as weights of a format do.
 
@@ -114,18 +121,28 @@ def load_few(
     is_token = (t < n_tokens)[:, None]
     if RUN == 0:
         k = tl.max_contiguous(tl.arange(0, SPANS * 128), VEC)[None, :]
-        return tl.load(places + k, mask=is_token & (k < columns), other=0.0)
+        return _load_x(places + k, k, is_token, columns, EXACT)
     else:
         i = tl.arange(0, SPANS * 64)
         k = tl.max_contiguous(i // RUN * (2 * RUN) + i % RUN, VEC)[None, :]
-        low = tl.load(places + k, mask=is_token & (k < columns), other=0.0)
-        high = tl.load(places + k + RUN, mask=is_token & (k + RUN < columns), other=0.0)
+        low = _load_x(places + k, k, is_token, columns, EXACT)
+        high = _load_x(places + k + RUN, k + RUN, is_token, columns, EXACT)
         both = tl.join(low, high).reshape(TOKENS, SPANS * 64 // RUN, RUN, 2).permute(0, 1, 3, 2)
         return both.reshape(TOKENS, SPANS * 128)
 
 
 @triton.jit
+def _load_x(places, k, is_token, columns, EXACT: tl.constexpr):
+    if not EXACT:
+        is_token = is_token & (k < columns)
+    elif places.shape[0] == 1:
+        return tl.load(places)
+    return tl.load(places, mask=is_token, other=0.0)
+
+
+@triton.jit
 def few_step(
+    before,
     x,
     rows,
     table,
@@ -135,8 +152,9 @@ def few_step(
     HAS_OFFSET: tl.constexpr,
     VEC: tl.constexpr,
     SPANS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
-    """Part of a product of x (T, SPANS * 128) with rows (R,): (T, R, SPANS * 128 / VEC).
+    """Adds a part of a product of x (T, SPANS * 128) with rows (R,): (T, R, SPANS * 128 / VEC).
 
     Each thread multiplies its VEC neighbours and scales their sum. What is left to add up is the
     last axis, once, when all steps are done.
@@ -144,14 +162,14 @@ def few_step(
     R: tl.constexpr = rows.shape[0]
     T: tl.constexpr = x.shape[0]
     N: tl.constexpr = SPANS * 128 // VEC
-    q, scale, offset = parts(rows, table, n_blocks, first, SPANS)
+    q, scale, offset = parts(rows, table, n_blocks, first, SPANS, EXACT)
     G: tl.constexpr = scale.shape[1] * scale.shape[2]
     product = q.reshape(1, R, SPANS * 128) * x[:, None, :]
-    total = tl.sum(product.reshape(T, R, N, VEC), 3).reshape(T, R, G, N // G)
-    total *= scale.reshape(1, scale.shape[0], G)[:, :, :, None]
+    sums = tl.sum(product.reshape(T, R, N, VEC), 3).reshape(T, R, G, N // G)
+    total = before.reshape(T, R, G, N // G) + sums * scale.reshape(1, scale.shape[0], G, 1)
     if HAS_OFFSET:
         sums = tl.sum(x.reshape(T, N, VEC), 2).reshape(T, 1, G, N // G)
-        total += sums * offset.reshape(1, R, G)[:, :, :, None]
+        total += sums * offset.reshape(1, R, G, 1)
     return total.reshape(T, R, N)
 
 
@@ -162,9 +180,11 @@ def to_half(x):
 
 
 @triton.jit
-def load_many(places, k, is_token, columns):
+def load_many(places, k, is_token, columns, EXACT: tl.constexpr):
     """A tile of half-precision activations at `places` (tokens,) pointers, columns `k`."""
-    mask = is_token[:, None] & (k < columns)[None, :]
+    mask = is_token[:, None]
+    if not EXACT:
+        mask = mask & (k < columns)[None, :]
     return to_half(tl.load(places[:, None] + k[None, :], mask=mask, other=0.0))
 
 
@@ -182,11 +202,13 @@ def many_product(
     HAS_OFFSET: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """Tokens at `places` (TOKENS,) times the rows, spans first:end -> (TOKENS, ROWS) float32."""
     total = tl.zeros([TOKENS, ROWS], tl.float32)
     for s in range(first_span, end_span):
-        x = load_many(places, s * 128 + tl.arange(0, 128), is_token, columns)
-        w = unpack(rows, table, n_blocks, s, parts, HAS_OFFSET, 1).to(tl.float16)
+        x = load_many(places, s * 128 + tl.arange(0, 128), is_token, columns, EXACT)
+        w = unpack(rows, table, n_blocks, s, parts, HAS_OFFSET, 1, EXACT)
+        w = w.to(tl.float16)
         total = tl.dot(x, tl.trans(w), total)
     return total
