@@ -92,7 +92,7 @@ constexpr EvenSigns kEvenSigns = make_even_signs();
 // The masks of 32 weights, by four numbers in the lowest 28 bits of `numbers`.
 OCTAVO_INLINE B even_signs(uint32_t numbers) {
     const uint64_t* masks = kEvenSigns.masks;
-    return load_words(masks + (numbers & 0x7F), masks + (numbers >> 7 & 0x7F),
+    return take_words(masks + (numbers & 0x7F), masks + (numbers >> 7 & 0x7F),
                       masks + (numbers >> 14 & 0x7F), masks + (numbers >> 21 & 0x7F));
 }
 

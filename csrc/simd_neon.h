@@ -222,7 +222,7 @@ OCTAVO_INLINE B join_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return {vcombine_u8(vcreate_u8(a), vcreate_u8(b)), vcombine_u8(vcreate_u8(c), vcreate_u8(d))};
 }
 // Numbers of 8 bytes at four addresses.
-OCTAVO_INLINE B load_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
+OCTAVO_INLINE B take_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
                            const uint64_t* d) {
     return {vreinterpretq_u8_u64(vcombine_u64(vld1_u64(a), vld1_u64(b))),
             vreinterpretq_u8_u64(vcombine_u64(vld1_u64(c), vld1_u64(d)))};

@@ -238,7 +238,7 @@ OCTAVO_INLINE __m128i load_two(const uint64_t* low, const uint64_t* high) {
     return _mm_castps_si128(
         _mm_loadh_pi(_mm_castsi128_ps(first), reinterpret_cast<const __m64*>(high)));
 }
-OCTAVO_INLINE B load_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
+OCTAVO_INLINE B take_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
                            const uint64_t* d) {
     return {load_two(a, b), load_two(c, d)};
 }

@@ -136,7 +136,7 @@ OCTAVO_INLINE B join_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
                                static_cast<int64_t>(c), static_cast<int64_t>(d))};
 }
 // Numbers of 8 bytes at four addresses.
-OCTAVO_INLINE B load_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
+OCTAVO_INLINE B take_words(const uint64_t* a, const uint64_t* b, const uint64_t* c,
                            const uint64_t* d) {
     const auto two = [](const uint64_t* low, const uint64_t* high) {
         const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(low));

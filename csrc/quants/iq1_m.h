@@ -11,6 +11,7 @@ namespace octavo::OCTAVO_LEVEL {
 
 struct iq1_m {
     static constexpr int kBlock = 256, kBytes = 56, kScaleGroup = 16, kZero = 9;
+    static constexpr int kMost = 18;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
@@ -28,7 +29,7 @@ struct iq1_m {
         const uint8_t* low = block + group * 4;
         const unsigned halves = read<uint16_t>(block + 32 + group * 2);
         const uint64_t* points = kIq1Grid.points;
-        const B all = load_words(
+        const B all = take_words(
             points + (low[0] | (halves << 8 & 0x700)), points + (low[1] | (halves << 4 & 0x700)),
             points + (low[2] | (halves & 0x700)), points + (low[3] | (halves >> 4 & 0x700)));
         // Two more where the bit of the sign is 0: bits 3 and 7 of either byte.

@@ -15,6 +15,7 @@ constexpr auto kIq1Grid = make_grid<uint64_t, 2048>(5120, 2, kIq1Levels);
 
 struct iq1_s {
     static constexpr int kBlock = 256, kBytes = 50, kScaleGroup = 32, kZero = 9;
+    static constexpr int kMost = 18;
     static constexpr bool kSigned = false, kOffset = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
@@ -25,7 +26,7 @@ struct iq1_s {
         const uint8_t* low = block + 2 + group * 4;
         const unsigned word = read<uint16_t>(block + 34 + group * 2);
         const uint64_t* points = kIq1Grid.points;
-        const B all = load_words(
+        const B all = take_words(
             points + (low[0] | (word << 8 & 0x700)), points + (low[1] | (word << 5 & 0x700)),
             points + (low[2] | (word << 2 & 0x700)), points + (low[3] | (word >> 1 & 0x700)));
         return add(all, splat_byte(static_cast<uint8_t>(~word >> 14 & 2)));

@@ -24,7 +24,7 @@ struct iq2_s {
         const uint8_t* low = block + 2 + group * 4;
         const unsigned high = block[66 + group];
         const uint64_t* points = kIq2SGrid.points;
-        const B magnitudes = load_words(
+        const B magnitudes = take_words(
             points + (low[0] | (high << 8 & 0x300)), points + (low[1] | (high << 6 & 0x300)),
             points + (low[2] | (high << 4 & 0x300)), points + (low[3] | (high << 2 & 0x300)));
         return add(splat_byte(kZero),

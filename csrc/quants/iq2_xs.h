@@ -24,9 +24,9 @@ struct iq2_xs {
         const auto words = read<uint64_t>(block + 2 + group * 8);
         const uint64_t* points = kIq2XsGrid.points;
         const uint64_t* masks = kEvenSigns.masks;
-        const B magnitudes = load_words(points + (words & 511), points + (words >> 16 & 511),
+        const B magnitudes = take_words(points + (words & 511), points + (words >> 16 & 511),
                                         points + (words >> 32 & 511), points + (words >> 48 & 511));
-        const B signs = load_words(masks + (words >> 9 & 127), masks + (words >> 25 & 127),
+        const B signs = take_words(masks + (words >> 9 & 127), masks + (words >> 25 & 127),
                                    masks + (words >> 41 & 127), masks + (words >> 57));
         return add(splat_byte(kZero), negate(signs, magnitudes));
     }

@@ -21,7 +21,7 @@ struct iq2_xxs {
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const auto word = read<uint64_t>(block + 2 + group * 8);
         const uint64_t* points = kIq2XxsGrid.points;
-        const B magnitudes = load_words(points + (word & 0xFF), points + (word >> 8 & 0xFF),
+        const B magnitudes = take_words(points + (word & 0xFF), points + (word >> 8 & 0xFF),
                                         points + (word >> 16 & 0xFF), points + (word >> 24 & 0xFF));
         return add(splat_byte(kZero),
                    negate(even_signs(static_cast<uint32_t>(word >> 32)), magnitudes));
