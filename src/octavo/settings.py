@@ -1,6 +1,7 @@
 """The knobs that are not flags: each once, with type, default, environment name and meaning.
 
-This is the only reader of the environment.
+This is the only reader of the environment, and of the settings file, whose tables have values for
+the flags of commands (`cli/_settings.py`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from octavo.errors import SettingError
 
@@ -48,6 +50,38 @@ class Settings:
             api_key=os.environ.get("OCTAVO_API_KEY", ""),
             hf_token=os.environ.get("HF_TOKEN", ""),
         )
+
+
+def settings_path() -> Path:
+    """The settings file: OCTAVO_SETTINGS, or octavo/settings.toml in the configuration folder."""
+    given = os.environ.get("OCTAVO_SETTINGS")
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return Path(given) if given else folder / "octavo" / "settings.toml"
+
+
+def tables(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a settings file, by the names of commands; none if there is no file.
+
+    Raises:
+        SettingError: it cannot be read, is no TOML, or has something outside of tables.
+    """
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SettingError(
+            f"{path} cannot be read: {error}", 'Write it as TOML: [serve], then host = "..."'
+        ) from error
+    for key, value in found.items():
+        if not isinstance(value, dict):
+            raise SettingError(
+                f"{path}: {key!r} stands outside of a table", "Put it under [serve], [run] ..."
+            )
+    return found
 
 
 def _choice(name: str, allowed: tuple[str, ...]) -> str:

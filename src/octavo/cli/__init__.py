@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from octavo import registry
 from octavo.cli._expand import expand
+from octavo.cli._settings import attach
 from octavo.errors import OctavoError
 
 INTERRUPTED = 130  # 128 + SIGINT, what shells report
@@ -37,7 +38,9 @@ class CommandGroup(TyperGroup):
         module = registry.find("cli", cmd_name, "command")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name=cmd_name, help=module.__doc__)(expand(module.main))
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        ctx.default_map = {cmd_name: attach(command, cmd_name)}
+        return command
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         with formatter.section("Commands"):
