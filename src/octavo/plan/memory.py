@@ -23,6 +23,7 @@ from octavo.models.config import Config
 
 FLOAT_BYTES = 4
 HALF_BYTES = 2
+CHUNK_TOKENS = 64  # of the delta rule on the card
 RING_EXPERTS = 128  # on their way to the card while a prompt is read: four groups of 32
 SLOT_ALIGNMENT_BYTES = 256
 
@@ -142,19 +143,33 @@ def scratch_bytes(config: Config, n_tokens: int, n_outputs: int) -> int:
 
 
 def card_scratch_bytes(config: Config, n_tokens: int, n_outputs: int) -> int:
-    """Activations of a step on the card: halves, but for the residual stream and the logits.
+    """Activations of a step on the card, as `octavo.ops.gpu` makes them for a piece of a prompt.
 
-    Of each token: the residual stream with its copies, and the larger of a block's two parts,
-    the mixer's projections or the routed rows before and after the down projection.
+    Of each token: the residual stream with its copies, and the larger of a block's two parts, the
+    mixer or the feed-forward; then the logits, of which the sampler has a copy.
     """
     experts = config.experts
-    feed_forward = 3 * config.n_ff
+    hidden, rows = 3 * config.n_ff, config.n_embd
     if experts:
-        feed_forward = experts.rule.n_used * (3 * experts.n_ff + 2 * config.n_embd)
-        feed_forward += 3 * experts.n_ff_shared
-    widest = max(feed_forward, *(_mixer_width(spec, config.n_heads) for spec in config.layers))
-    per_token = HALF_BYTES * (2 * config.n_embd + widest) + 2 * FLOAT_BYTES * config.n_embd
+        hidden = experts.rule.n_used * experts.n_ff + 2 * experts.n_ff_shared
+        rows = (experts.rule.n_used + 1) * config.n_embd
+    widest = max(
+        HALF_BYTES * (hidden + rows) + FLOAT_BYTES * config.n_embd,
+        *(_card_mixer_bytes(spec, config.n_heads) for spec in config.layers),
+    )
+    per_token = (4 * FLOAT_BYTES + HALF_BYTES) * config.n_embd + widest
     return n_tokens * per_token + 2 * FLOAT_BYTES * n_outputs * config.n_vocab
+
+
+def _card_mixer_bytes(spec: LayerSpec, n_heads: int) -> int:
+    """Of a token: projections and results in floats, the delta rule's parts in halves."""
+    if not isinstance(spec, RecurrentSpec):
+        return FLOAT_BYTES * _mixer_width(spec, n_heads)
+    values = spec.n_value_heads * spec.value_dim
+    keys = spec.n_value_heads * spec.key_dim
+    floats = spec.n_channels + 2 * values
+    state = keys * spec.value_dim // CHUNK_TOKENS  # one at the beginning of each chunk
+    return FLOAT_BYTES * floats + HALF_BYTES * (spec.n_channels + values + keys + state)
 
 
 def host_scratch_bytes(config: Config, n_tokens: int) -> int:

@@ -125,8 +125,9 @@ def _expected(plan: Plan, found: Expected) -> list[str]:
     speeds += f"{_speed(found.decode_full)} at {plan.context:,} tokens"
     if found.prefill:
         speeds += f"; prompts about {_speed(found.prefill)} tok/s"
-    hits = f", {found.hit_share:.0%} of experts on the card" if found.hit_share else ""
-    return [speeds, f"  from {', '.join(found.basis)}{hits}"]
+    if found.hit_share is not None:
+        speeds += f"; {found.hit_share:.0%} of experts found on the card"
+    return [speeds, *(f"  from {rate}" for rate in found.basis)]
 
 
 def _speed(tokens_per_second: float) -> str:
