@@ -19,7 +19,9 @@ from typing import Any
 import httpx
 import pytest
 
+from octavo.server.fleet import Fleet
 from octavo.server.guard import Rules
+from octavo.server.resident import Resident
 from serving import END, PLAIN, THINKER, ScriptedSession, serving
 from test_documents import make_pdf
 
@@ -456,21 +458,19 @@ def test_markdown(opened: Opener) -> None:
         assert {text: page.evaluate(render, text) for text in MARKDOWN} == MARKDOWN
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "*a " * 30000 + "a* " * 30000,
-        "[" * 50000 + "](a)" * 10000,
-        "> " * 20000 + "a",
-        "- " * 20000,
-        "`a``b" * 20000,
-        '[a](b "' * 20000,
-        ("|a" * 2000 + "\n" + "|-" * 2000 + "\n") + ("|x" * 200 + "\n") * 2000,
-        "```\n" * 20000,
-    ],
-    ids=["stars", "brackets", "quotes", "items", "ticks", "links", "table", "fences"],
-)
-def test_texts_made_to_be_slow(opened: Opener, text: str) -> None:
+SLOW = {
+    "stars": "*a " * 30000 + "a* " * 30000,
+    "brackets": "[" * 50000 + "](a)" * 10000,
+    "quotes": "> " * 20000 + "a",
+    "items": "- " * 20000,
+    "ticks": "`a``b" * 20000,
+    "links": '[a](b "' * 20000,
+    "table": ("|a" * 2000 + "\n" + "|-" * 2000 + "\n") + ("|x" * 200 + "\n") * 2000,
+    "fences": "```\n" * 20000,
+}
+
+
+def test_texts_made_to_be_slow(opened: Opener) -> None:
     """Were any of these more than linear, the test would not come to an end."""
     show = """async text => {
         const { Prose } = await import("/static/render.js");
@@ -479,7 +479,8 @@ def test_texts_made_to_be_slow(opened: Opener, text: str) -> None:
         return prose.element.querySelectorAll("*").length;
     }"""
     with serving(ScriptedSession(PLAIN)) as address, opened(address) as page:
-        assert 0 < page.evaluate(show, text) < 150_000
+        counts = {name: page.evaluate(show, text) for name, text in SLOW.items()}
+    assert all(0 < n < 150_000 for n in counts.values()), counts
 
 
 def test_code_is_copied_as_it_was_written(opened: Opener) -> None:
@@ -506,7 +507,7 @@ def test_files_are_read_and_sent_with_their_pages(opened: Opener, tmp_path: Path
         page.set_input_files(".composer input[type=file]", paths)
         page.get_by_text("2 pages").wait_for()
         page.get_by_text("7 characters").wait_for()
-        page.get_by_text("a.png: This is a picture").wait_for()
+        page.get_by_text("This is a picture").wait_for()
         say(page, "Summarize.")
         wait_for_answer(page)
         page.locator(".question").get_by_role("button", name="a.pdf").click()
@@ -598,14 +599,15 @@ def test_key_is_asked_for_and_kept(opened: Opener) -> None:
     rules = Rules(keys=("secret",))
     with serving(session, rules) as address, opened(address, allowed=("status of 401",)) as page:
         field = page.get_by_label("API key")
+        page.keyboard.press("Escape")  # without a key nothing happens, until something is asked
+        page.wait_for_function("!document.querySelector('dialog')")
+        say(page, "Hello?")
         field.fill("wrong")
         field.press("Enter")
         page.get_by_text("This key is not accepted.").wait_for()
         field.fill("secret")
         page.get_by_label("Remember it in this browser").check()
         page.get_by_role("button", name="Continue").click()
-        page.locator(".dot.ready").wait_for()
-        say(page, "Hello.")
         page.get_by_text("Welcome.").wait_for()
         wait_for_answer(page)
         page.reload()
@@ -636,6 +638,43 @@ def test_model_that_is_still_loading(opened: Opener) -> None:
         may_load.set()
         page.get_by_text("Here.").wait_for()
         page.locator(".dot.ready").wait_for()
+
+
+def test_models_are_switched(opened: Opener) -> None:
+    sessions = {name: ScriptedSession(PLAIN, f"I am {name}.{END}") for name in ("one", "two")}
+
+    def resident(name: str) -> Resident:
+        return Resident(lambda report, plan: sessions[name], name)
+
+    fleet = Fleet([resident("one"), resident("two")])
+    with serving(fleet) as address, opened(address) as page:
+        menu = page.locator(".model-menu")
+        menu.get_by_label("Model: one, loaded").click()
+        row = menu.locator(".model-row", has_text="two")
+        row.get_by_text("not loaded").wait_for()
+        row.get_by_role("button", name="Load", exact=True).click()
+        menu.get_by_label("Model: two, loaded").wait_for()
+        row = menu.locator(".model-row", has_text="one")
+        row.get_by_role("button", name="Unload").click()
+        row.get_by_text("not loaded").wait_for()
+        page.keyboard.press("Escape")
+        say(page, "Who are you?")
+        page.get_by_text("I am two.").wait_for()
+        wait_for_answer(page)
+    assert [len(session.asked) for session in sessions.values()] == [0, 1]
+
+
+def test_failed_answers_are_no_turns(opened: Opener) -> None:
+    session = ScriptedSession(PLAIN, f"Yes.{END}")
+    with serving(session) as address, opened(address, allowed=("ERR_FAILED",)) as page:
+        page.route("**/v1/chat/completions", lambda route: route.abort(), times=1)
+        say(page, "First?")
+        page.get_by_role("alert").wait_for()
+        wait_for_answer(page)
+        say(page, "Second?")
+        page.get_by_text("Yes.").wait_for()
+        wait_for_answer(page, 2)
+    assert [m.content for m in session.asked[0].messages] == ["First?\n\nSecond?"]
 
 
 def test_server_that_is_gone(opened: Opener) -> None:

@@ -14,7 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-// `ask(wasRefused)` gives the promise of a key.
+// `ask(wasRefused)` gives the promise of whether a key was entered.
 export function onKeyWanted(ask) {
   askForKey = ask;
 }
@@ -27,19 +27,21 @@ export function setKey(value, keep) {
   remember("key", value || null, "sessionStorage");
 }
 
-// A response with status 2xx; asks the reader for a key where the server wants one.
-export async function send(path, { body, signal, method } = {}) {
+// A response with status 2xx. Where the server wants a key the reader is asked for one; a request
+// that nobody made by hand (`isQuiet`) does so only once.
+export async function send(path, { body, signal, method, isQuiet = false } = {}) {
   for (;;) {
     const used = key;
     const response = await once(path, { body, signal, method });
-    if (response.status !== 401) {
-      if (!response.ok) throw await errorOf(response);
-      return response;
-    }
-    if (key === used) await wantKey(used !== "");
+    if (response.ok) return response;
+    if (response.status !== 401 || (isQuiet && isDeclined)) throw await errorOf(response);
+    if (key !== used) continue; // it came in the meantime
+    isDeclined = !(await wantKey(used !== ""));
+    if (isDeclined) throw await errorOf(response);
   }
 }
 
+let isDeclined = false;
 let wanted = null; // several requests that are refused at once ask once
 
 function wantKey(wasRefused) {

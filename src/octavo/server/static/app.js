@@ -43,9 +43,15 @@ function build() {
     h("div", { id: "toasts" }),
   );
   parts = { panel, composer, chat };
+  for (const name of ["chat", "list"]) on(name, showTitle);
+  showTitle();
   showList(recall("list") ?? !isNarrow());
   composer.fit();
   chat.end();
+}
+
+function showTitle() {
+  document.title = state.current.title ? `${state.current.title} · Octavo` : "Octavo";
 }
 
 function bar(panel) {
@@ -82,7 +88,7 @@ function chooseLanguage(code) {
 }
 
 function keys(event) {
-  if (document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open]") || event.isComposing) return;
   const hasControl = event.ctrlKey || event.metaKey;
   if (hasControl && event.key.toLowerCase() === "k") {
     event.preventDefault();

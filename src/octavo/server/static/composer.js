@@ -51,7 +51,7 @@ export class Composer {
       this.add(this.input.files);
       this.input.value = "";
     });
-    for (const name of ["chat", "node", "ended", "server", "settings"]) on(name, () => this.show());
+    for (const name of ["chat", "ended", "server", "settings"]) on(name, () => this.show());
   }
 
   key(event) {
@@ -111,7 +111,8 @@ export class Composer {
       Object.assign(entry, await readFile(file, abort.signal));
     } catch (error) {
       if (error.name === "AbortError") return;
-      entry.error = error instanceof ApiError && !error.message ? t("unreachable") : String(error.message);
+      const why = error instanceof ApiError && !error.message ? t("unreachable") : String(error.message);
+      entry.error = why.replace(`${file.name}: `, ""); // it stands before it already
     }
     entry.isReading = false;
     this.show();

@@ -60,14 +60,17 @@ export function textOf(node) {
   return [...files, node.content].filter(Boolean).join("\n\n");
 }
 
-// The messages of a branch as the API takes them.
+// The messages of a branch as the API takes them. Answers that failed are left out; questions
+// that follow each other then become one, because many models want turns.
 export function messagesOf(path, system) {
   const messages = system ? [{ role: "system", content: system }] : [];
   for (const node of path) {
-    if (node.role === "user") messages.push({ role: "user", content: textOf(node) });
+    const last = messages[messages.length - 1];
+    if (node.role === "user" && last?.role === "user") last.content += `\n\n${textOf(node)}`;
+    else if (node.role === "user") messages.push({ role: "user", content: textOf(node) });
     else if (node.role === "tool") {
       messages.push({ role: "tool", tool_call_id: node.callId, name: node.name, content: node.content });
-    } else messages.push(answerOf(node));
+    } else if (node.content || node.calls?.length) messages.push(answerOf(node));
   }
   return messages;
 }

@@ -41,7 +41,7 @@ export function toast(text, action, act) {
   setTimeout(() => note.remove(), TOAST_MS);
 }
 
-// Asks for the key of the server. Resolves when one was entered.
+// Asks for the key of the server. Resolves with whether one was entered.
 export function askForKey(wasRefused, setKey) {
   return new Promise((resolve) => {
     const input = h("input", { type: "password", id: "key", autocomplete: "off", required: true, spellcheck: "false" });
@@ -56,9 +56,12 @@ export function askForKey(wasRefused, setKey) {
       h("label.check", { for: "keep" }, keep, t("keyKeep")),
       h("div.row", null, h("button.primary", { type: "submit" }, t("keyGo"))),
     );
-    form.addEventListener("submit", () => setKey(input.value.trim(), keep.checked));
-    // It can be closed without a key: then it comes again with the next request.
-    const dialog = openDialog(t("keyTitle"), form, { kind: "small", onclose: resolve });
+    let isEntered = false;
+    form.addEventListener("submit", () => {
+      isEntered = true;
+      setKey(input.value.trim(), keep.checked);
+    });
+    const dialog = openDialog(t("keyTitle"), form, { kind: "small", onclose: () => resolve(isEntered) });
     dialog.id = "key-dialog";
     input.focus();
   });

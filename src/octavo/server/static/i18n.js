@@ -28,6 +28,9 @@ export function t(key, values = {}) {
   });
 }
 
+// The name of a key with the one that commands.
+export const shortcut = (key) => (/Mac|iPhone|iPad/.test(navigator.platform) ? `⌘ ${key}` : `Ctrl ${key}`);
+
 export const number = (value, digits = 0) =>
   new Intl.NumberFormat(current, { maximumFractionDigits: digits }).format(value);
 

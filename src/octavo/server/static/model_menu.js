@@ -43,10 +43,10 @@ export class ModelMenu {
   row(model, isUsed, loading) {
     const status = statusOf(model);
     const words = { loaded: "loaded", loading: "loading", unloaded: "unloaded", failed: "failedToLoad" };
-    const about = [t(words[status] || "unloaded"), model.status?.error].filter(Boolean);
+    const isLoading = isUsed && loading;
+    const about = [isLoading ? null : t(words[status] || "unloaded"), model.status?.error].filter(Boolean);
     if (model.meta?.size) about.push(bytes(model.meta.size));
     if (model.meta?.n_ctx) about.push(t("contextOf", { n: model.meta.n_ctx }));
-    const isLoading = isUsed && loading;
     return h(
       isUsed ? "div.model-row.used" : "div.model-row",
       null,

@@ -47,7 +47,7 @@ export async function refresh() {
   clearTimeout(timer);
   const { server } = state;
   try {
-    server.models = (await json("/v1/models")).data;
+    server.models = (await json("/v1/models", { isQuiet: true })).data;
     server.reached = true;
     if (isReady()) server.props ||= await json(`/props?model=${encodeURIComponent(currentModel())}`);
     else server.props = null;

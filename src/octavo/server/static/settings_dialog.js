@@ -4,7 +4,7 @@ import { hasKey, setKey } from "./api.js";
 import { fromFile } from "./conversation.js";
 import { openDialog, toast } from "./dialogs.js";
 import { download, h, icon } from "./dom.js";
-import { LANGUAGES, language, t } from "./i18n.js";
+import { LANGUAGES, language, shortcut, t } from "./i18n.js";
 import { changeSettings, deleteConversation, openConversation, state, tell, touch } from "./state.js";
 import { setTheme, theme, THEMES } from "./theme.js";
 
@@ -156,8 +156,8 @@ function keyboard() {
     ["Enter", "keySend"],
     ["Shift Enter", "keyLine"],
     ["Esc", "keyStop"],
-    ["Ctrl K", "keyNew"],
-    ["Ctrl B", "keyList"],
+    [shortcut("K"), "keyNew"],
+    [shortcut("B"), "keyList"],
     ["↑", "keyEdit"],
   ];
   const list = rows.map(([keys, key]) => [h("dt", null, keys.split(" ").map((one) => h("kbd", null, one))), h("dd", null, t(key))]);

@@ -3,7 +3,7 @@
 import { asMarkdown } from "./conversation.js";
 import { toast } from "./dialogs.js";
 import { download, h, icon, iconButton, put } from "./dom.js";
-import { t } from "./i18n.js";
+import { shortcut, t } from "./i18n.js";
 import { deleteConversation, on, openConversation, state, touch } from "./state.js";
 import { runningIn, stop } from "./talk.js";
 
@@ -23,7 +23,7 @@ export class Sidebar {
       "nav.sidebar",
       { id: "sidebar", "aria-label": t("conversations") },
       h("div.brand", null, h("span.wordmark", null, "Octavo"), iconButton("menu", t("hideList"), hide)),
-      h("button.new", { type: "button", onclick: () => this.open(null), title: "Ctrl+K" }, icon("plus"), h("span", null, t("newChat")), h("kbd", null, "Ctrl K")),
+      h("button.new", { type: "button", onclick: () => this.open(null), title: shortcut("K") }, icon("plus"), h("span", null, t("newChat")), h("kbd", null, shortcut("K"))),
       this.search,
       this.list,
       h("div.side-foot", null, h("button.foot-button", { type: "button", onclick: settings }, icon("settings"), t("settings"))),

@@ -6,7 +6,7 @@ import * as storage from "./storage.js";
 import { newConversation } from "./conversation.js";
 import { recall, remember } from "./remember.js";
 
-const SAVE_MS = 800;
+const SAVE_MS = 1500;
 const hearers = new Map();
 
 export const DEFAULTS = {

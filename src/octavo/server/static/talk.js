@@ -23,6 +23,7 @@ export function ask(conversation, parent, content, files) {
 
 // A new answer behind `parent`. `options` are settings that hold for it alone.
 export async function answer(conversation, parent, options = {}) {
+  stop(conversation); // one at a time
   const settings = { ...state.settings, ...options };
   const node = addNode(conversation, parent, {
     role: "assistant",
