@@ -124,8 +124,13 @@ def norms() -> Callable[[], object]:
 def rotations() -> Callable[[], object]:
     frequencies = np.ones(32, np.float32)
     tables = [RopeTable(frequencies, pairing, 1.0, gpu) for pairing in ("neox", "adjacent")]
-    x, positions = torch.zeros(3, 16, 256), torch.zeros(3, dtype=torch.int32)
-    return lambda: [gpu.rope(x, positions, table) for table in tables]
+    q, k, w = torch.zeros(3, 16, 512), torch.zeros(3, 2, 256), weight("f32", 256)
+    positions = torch.zeros(3, dtype=torch.int32)
+    return lambda: [
+        gpu.rope(q[:, :, :256], k, positions, table, norms, 1e-6)
+        for table in tables
+        for norms in (None, (w, w))
+    ]
 
 
 def routing() -> Callable[[], object]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,15 +41,23 @@ def test_norm_of_heads_in_a_wider_row() -> None:
 
 
 @pytest.mark.parametrize("pairing", ["neox", "adjacent"])
-@pytest.mark.parametrize(("n_pairs", "n_heads"), [(3, 1), (8, 5), (12, 16)])
-def test_rope(pairing: str, n_pairs: int, n_heads: int) -> None:
-    positions = np.array([0, 1, 63, 4097, 262_143], np.int32)
+@pytest.mark.parametrize(("n_pairs", "n_heads"), [(3, 1), (8, 5), (12, 6)])
+@pytest.mark.parametrize("is_normed", [False, True])
+def test_rope(pairing: str, n_pairs: int, n_heads: int, is_normed: bool) -> None:
+    positions = np.array([0, 63, 262_143], np.int32)
     frequencies = (1e7 ** (-np.arange(n_pairs) / n_pairs)).astype(np.float32)
-    x = numbers(5, n_heads, 32)[:, :, :24]
-    expected = reference.rope(x, positions, RopeTable(frequencies, pairing, 1.25, reference))
-    table = RopeTable(frequencies, pairing, 1.25, gpu)
-    found = gpu.rope(to_device(numbers(5, n_heads, 32))[:, :, :24], to_device(positions), table)
-    assert nmse(found, expected) < 1e-12
+    q, k = numbers(3, n_heads, 32), numbers(3, 2, 24, seed=1)
+    weights = numbers(24, seed=2), numbers(24, seed=3)
+
+    def rotated(backend: ModuleType, q: Any, k: Any, positions: Any) -> Any:
+        norms = tuple(f32(w, backend) for w in weights) if is_normed else None
+        table = RopeTable(frequencies, pairing, 1.25, backend)
+        return backend.rope(q[:, :, :24], k, positions, table, norms, 1e-5)
+
+    expected = rotated(reference, q, k, positions)
+    found = rotated(gpu, to_device(q), to_device(k), to_device(positions))
+    for f, e in zip(found, expected, strict=True):
+        assert nmse(f, e) < 1e-12
 
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])

@@ -75,10 +75,22 @@ def test_rope_turns_complex_numbers(rng: np.random.Generator, pairing: str) -> N
     second = first + (n_pairs if pairing == "neox" else 1)
     turned = x[..., first] + 1j * x[..., second]
     turned = turned * 1.5 * np.exp(1j * positions[:, None, None] * frequencies.astype(float))
-    found = ops.rope(x, positions, RopeTable(frequencies, pairing, 1.5, reference))
+    table = RopeTable(frequencies, pairing, 1.5, reference)
+    found, keys = ops.rope(x, x[:, :2], positions, table)
+    close(keys, found[:, :2])
     close(found[..., first], turned.real)
     close(found[..., second], turned.imag)
     assert np.array_equal(found[..., 2 * n_pairs :], x[..., 2 * n_pairs :])
+
+
+def test_rope_normalises_heads_before(rng: np.random.Generator) -> None:
+    q, k, positions = normal(rng, 3, 4, 8), normal(rng, 3, 2, 8), np.arange(3, dtype=np.int32)
+    table = RopeTable(np.ones(3, np.float32), "neox", 1.0, reference)
+    norms = weight(normal(rng, 8)), weight(normal(rng, 8))
+    found = ops.rope(q, k, positions, table, norms, 1e-5)
+    normed = (ops.norm(x, w, 1e-5) for x, w in zip((q, k), norms, strict=True))
+    for got, expected in zip(found, ops.rope(*normed, positions, table), strict=True):
+        assert np.array_equal(got, expected)
 
 
 def make_batch(lengths: list[int], past: list[int], n_pages: int) -> Batch:
@@ -342,5 +354,6 @@ def test_no_operation_changes_its_inputs(rng: np.random.Generator) -> None:
     kept = x.copy()
     ops.norm(x, weight(normal(rng, 8)), 1e-6, x)
     table = RopeTable(np.ones(4, np.float32), "neox", 1.0, reference)
-    ops.rope(x.reshape(3, 1, 8), np.arange(3, dtype=np.int32), table)
+    heads, w = x.reshape(3, 1, 8), weight(normal(rng, 8))
+    ops.rope(heads, heads, np.arange(3, dtype=np.int32), table, (w, w), 1e-6)
     assert np.array_equal(x, kept)

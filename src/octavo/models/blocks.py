@@ -59,11 +59,10 @@ class Attention:
         v = v.reshape(n, self.spec.n_kv_heads, -1)
         gate = q[:, :, self.spec.key_dim :] if self.is_gated else None
         q = q[:, :, : self.spec.key_dim]
+        norms = None
         if self.attn_q_norm is not None and self.attn_k_norm is not None:
-            q = ops.norm(q, self.attn_q_norm, self.eps)
-            k = ops.norm(k, self.attn_k_norm, self.eps)
-        q = ops.rope(q, batch.positions, self.rope)
-        k = ops.rope(k, batch.positions, self.rope)
+            norms = self.attn_q_norm, self.attn_k_norm
+        q, k = ops.rope(q, k, batch.positions, self.rope, norms, self.eps)
         return ops.linear(ops.attend(q, k, v, layer, batch, gate), self.attn_output)
 
 

@@ -77,9 +77,19 @@ def linear(x: Array, w: Weight, /, *more: Weight) -> Array | tuple[Array, ...]:
     return results if more else results[0]
 
 
-def rope(x: Array, positions: Ids, table: RopeTable) -> Array:
-    """Rotate x (T, H, d) by the tokens' positions (T,) -> (T, H, d)."""
-    return table.backend.rope(x, positions, table)
+def rope(
+    q: Array,
+    k: Array,
+    positions: Ids,
+    table: RopeTable,
+    norms: tuple[Weight, Weight] | None = None,
+    eps: float = 0.0,
+) -> tuple[Array, Array]:
+    """Rotate q (T, H, d) and k (T, K, d) by the tokens' positions (T,).
+
+    With `norms` (of q and of k, (d,) each) every head is normalised before, as by `norm`.
+    """
+    return table.backend.rope(q, k, positions, table, norms, eps)
 
 
 def attend(

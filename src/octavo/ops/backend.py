@@ -80,7 +80,16 @@ class Backend(Memory, Protocol):
 
     def linear(self, x: Array, weights: tuple[Weight, ...], /) -> tuple[Array, ...]: ...
 
-    def rope(self, x: Array, positions: Ids, table: RopeTable, /) -> Array: ...
+    def rope(
+        self,
+        q: Array,
+        k: Array,
+        positions: Ids,
+        table: RopeTable,
+        norms: tuple[Weight, Weight] | None = None,
+        eps: float = 0.0,
+        /,
+    ) -> tuple[Array, Array]: ...
 
     def attend(
         self,

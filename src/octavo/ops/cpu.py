@@ -142,11 +142,18 @@ def embed(table: Weight, ids: Ids, scale: float = 1.0) -> Array:
 def norm(
     x: Array, w: Weight, eps: float, residual: Array | None = None
 ) -> Array | tuple[Array, Array]:
+    total = None if residual is None else _native.empty_floats(list(x.shape))
+    out = _normed(x, w, eps, residual, total)
+    return out if total is None else (out, total)
+
+
+def _normed(
+    x: Array, w: Weight, eps: float, residual: Array | None = None, total: Array | None = None
+) -> Array:
     weight = w.floats()
     out = _native.empty_floats(list(x.shape))
-    total = None if residual is None else _native.empty_floats(list(x.shape))
     _run(lambda p: p.norm(x, weight, eps, residual, total, out), x, weight, residual, total, out)
-    return out if total is None else (out, total)
+    return out
 
 
 def linear(x: Array, weights: tuple[Weight, ...]) -> tuple[Array, ...]:
@@ -157,7 +164,20 @@ def linear(x: Array, weights: tuple[Weight, ...]) -> tuple[Array, ...]:
     return tuple(outs)
 
 
-def rope(x: Array, positions: Ids, table: RopeTable) -> Array:
+def rope(
+    q: Array,
+    k: Array,
+    positions: Ids,
+    table: RopeTable,
+    norms: tuple[Weight, Weight] | None = None,
+    eps: float = 0.0,
+) -> tuple[Array, Array]:
+    if norms is not None:
+        q, k = _normed(q, norms[0], eps), _normed(k, norms[1], eps)
+    return _rotated(q, positions, table), _rotated(k, positions, table)
+
+
+def _rotated(x: Array, positions: Ids, table: RopeTable) -> Array:
     out = _native.empty_floats(list(x.shape))
     adjacent = table.pairing == "adjacent"
     _run(

@@ -34,16 +34,33 @@ def norm(
     x: Array, w: Weight, eps: float, residual: Array | None = None
 ) -> Array | tuple[Array, Array]:
     total = x if residual is None else x + residual
-    mean_square = np.mean(np.square(total, dtype=np.float64), axis=-1, keepdims=True)
-    normed = _float32(w.floats() * (total / np.sqrt(mean_square + eps)))
+    normed = _normed(total, w, eps)
     return normed if residual is None else (normed, total)
+
+
+def _normed(x: Array, w: Weight, eps: float) -> Array:
+    mean_square = np.mean(np.square(x, dtype=np.float64), axis=-1, keepdims=True)
+    return _float32(w.floats() * (x / np.sqrt(mean_square + eps)))
 
 
 def linear(x: Array, weights: tuple[Weight, ...]) -> tuple[Array, ...]:
     return tuple(_linear(x, w) for w in weights)
 
 
-def rope(x: Array, positions: Ids, table: RopeTable) -> Array:
+def rope(
+    q: Array,
+    k: Array,
+    positions: Ids,
+    table: RopeTable,
+    norms: tuple[Weight, Weight] | None = None,
+    eps: float = 0.0,
+) -> tuple[Array, Array]:
+    if norms is not None:
+        q, k = _normed(q, norms[0], eps), _normed(k, norms[1], eps)
+    return _rotated(q, positions, table), _rotated(k, positions, table)
+
+
+def _rotated(x: Array, positions: Ids, table: RopeTable) -> Array:
     angle = positions[:, None, None] * table.frequencies.astype(np.float64)  # (T, 1, n / 2)
     cos = np.cos(angle) * table.magnitude
     sin = np.sin(angle) * table.magnitude
@@ -98,9 +115,7 @@ def recur(
             if batch.state_slots[t] >= 0:
                 layer.conv[batch.state_slots[t]] = conv
                 layer.state[batch.state_slots[t]] = state
-    normed = norm(out, w.norm, w.eps, None)
-    assert isinstance(normed, np.ndarray), "norm without a residual gives one array"
-    return normed.reshape(z.shape) * _silu(z)
+    return _normed(out, w.norm, w.eps).reshape(z.shape) * _silu(z)
 
 
 def route(x: Array, gate: Weight, rule: RouteRule) -> tuple[Ids, Array]:
