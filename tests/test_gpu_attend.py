@@ -10,6 +10,7 @@ import pytest
 
 from cache_steps import Piece, attention_layer, make_batch, pages_for, scattered_pages
 from gpu_backend import gpu, nmse, to_device, to_host
+from octavo import registry
 from octavo.kv import formats
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer
@@ -169,6 +170,11 @@ def test_large_scores_do_not_overflow() -> None:
     story = Story(shape, 1)
     story.parts[0][0] *= 1000
     check(story, spec_of(shape), "f32", [(0, 130)])
+
+
+def test_formats_are_those_of_the_cache() -> None:
+    assert set(registry.names("ops.gpu.kv")) <= set(registry.names("kv.formats"))
+    assert set(registry.names("ops.gpu.kv")) == set(FORMATS)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 8, 512, 4096])
