@@ -87,7 +87,12 @@ struct LaneTile {
     OCTAVO_INLINE void add_group(int group) {
         B values[kPanelRows];
         WeightLanes words[8];
-        for (int r = 0; r < kPanelRows; ++r) values[r] = group_values<Q>(span[r], group);
+        // Long code once for each row, or else short code for each group: either fits into the
+        // processor's memory for decoded instructions.
+        if constexpr (HasLongValues<Q>)
+            unrolled<kPanelRows>([&](auto r) { values[r] = group_values<Q>(span[r], group); });
+        else
+            for (int r = 0; r < kPanelRows; ++r) values[r] = group_values<Q>(span[r], group);
         turn_rows(values, words);
         for (int half = 0; half < kHalves; ++half)
             add_words(group, half, [&](int i) { return words[i]; });
@@ -122,6 +127,11 @@ struct LaneTile {
             for (int pack = 0; pack < kSpan / kGroup / Q::kPackGroups; ++pack) {
                 fetch_ahead(kBytes * Q::kPackGroups);
                 add_pack(pack);
+            }
+        } else if constexpr (HasLongValues<Q>) {
+            for (int group = 0; group < kSpan / kGroup; ++group) {
+                fetch_ahead(kBytes);
+                add_group(group);
             }
         } else {
             unrolled<kSpan / kGroup>([&](auto group) {

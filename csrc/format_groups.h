@@ -17,6 +17,8 @@ namespace octavo::OCTAVO_LEVEL {
 //   kZero            optional: every offset is -scale * kZero
 //   scales(block, scale, offset)   fills kBlock / kScaleGroup of each
 //   values(block, i)               weights 32 i .. 32 i + 31
+//   kLong            optional, true: `values` takes many instructions and is no quicker for a group
+//                    that the compiler knows
 //   lane_scales(spans, scale, offset)   optional: those of kSpan weights of 8 rows, whose i-th lie
 //                                  together, row after row, at scale + i * kPanelRows
 //
@@ -28,6 +30,8 @@ namespace octavo::OCTAVO_LEVEL {
 //                                turned[0], turned[1] ..., each 8 words of 4 bytes of all rows
 template <class Q>
 concept HasLaneScales = requires(const uint8_t* const* p, float* f) { Q::lane_scales(p, f, f); };
+template <class Q>
+concept HasLongValues = requires { Q::kLong; };
 template <class Q>
 concept HasPacks = requires { Q::kPackGroups; };
 

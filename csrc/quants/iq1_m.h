@@ -12,7 +12,7 @@ namespace octavo::OCTAVO_LEVEL {
 struct iq1_m {
     static constexpr int kBlock = 256, kBytes = 56, kScaleGroup = 16, kZero = 9;
     static constexpr int kMost = 18;
-    static constexpr bool kSigned = false, kOffset = true;
+    static constexpr bool kSigned = false, kOffset = true, kLong = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         const auto words = read<uint64_t>(block + 48);

@@ -16,7 +16,7 @@ constexpr auto kIq1Grid = make_grid<uint64_t, 2048>(5120, 2, kIq1Levels);
 struct iq1_s {
     static constexpr int kBlock = 256, kBytes = 50, kScaleGroup = 32, kZero = 9;
     static constexpr int kMost = 18;
-    static constexpr bool kSigned = false, kOffset = true;
+    static constexpr bool kSigned = false, kOffset = true, kLong = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         odd_scales(load_half_at(block) * 0.125f, floats_of_short_fields(block + 34, 12, 3), scale);

@@ -12,7 +12,7 @@ constexpr auto kIq2SGrid = make_grid<uint64_t, 1024>(1536, 2, kIq2Levels);
 
 struct iq2_s {
     static constexpr int kBlock = 256, kBytes = 82, kScaleGroup = 16, kZero = 43;
-    static constexpr bool kSigned = false, kOffset = true;
+    static constexpr bool kSigned = false, kOffset = true, kLong = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         const float d = load_half_at(block) * 0.125f;

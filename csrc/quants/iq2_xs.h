@@ -12,7 +12,7 @@ constexpr auto kIq2XsGrid = make_grid<uint64_t, 512>(512, 2, kIq2Levels);
 
 struct iq2_xs {
     static constexpr int kBlock = 256, kBytes = 74, kScaleGroup = 16, kZero = 43;
-    static constexpr bool kSigned = false, kOffset = true;
+    static constexpr bool kSigned = false, kOffset = true, kLong = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         const float d = load_half_at(block) * 0.125f;

@@ -12,7 +12,7 @@ constexpr auto kIq2XxsGrid = make_grid<uint64_t, 256>(0, 2, kIq2Levels);
 
 struct iq2_xxs {
     static constexpr int kBlock = 256, kBytes = 66, kScaleGroup = 32, kZero = 43;
-    static constexpr bool kSigned = false, kOffset = true;
+    static constexpr bool kSigned = false, kOffset = true, kLong = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         odd_scales(load_half_at(block) * 0.125f, floats_of_tops(load_odd_words(block + 2)), scale);

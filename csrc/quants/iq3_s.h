@@ -16,7 +16,7 @@ constexpr auto kIq3SGrid = make_grid<uint32_t, 512>(4096, 4, kIq3SLevels);
 struct iq3_s {
     static constexpr int kBlock = 256, kBytes = 110, kScaleGroup = 32, kZero = 15;
     static constexpr int kMost = 30;
-    static constexpr bool kSigned = false, kOffset = true;
+    static constexpr bool kSigned = false, kOffset = true, kLong = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         const F8 s = floats_of_fields(read<uint32_t>(block + 106), kNibbles, 4);

@@ -13,7 +13,7 @@ constexpr auto kIq3XxsGrid = make_grid<uint32_t, 256>(3584, 4, kIq3XxsLevels);
 
 struct iq3_xxs {
     static constexpr int kBlock = 256, kBytes = 98, kScaleGroup = 32, kZero = 62;
-    static constexpr bool kSigned = false, kOffset = true;
+    static constexpr bool kSigned = false, kOffset = true, kLong = true;
 
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         odd_scales(load_half_at(block) * 0.25f, floats_of_tops(load_bytes(block + 66)), scale);
