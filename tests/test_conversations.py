@@ -212,3 +212,8 @@ def test_the_log_and_the_metrics_say_what_broke(
     assert reuse[2] is None
     assert 'octavo_reuse_broken_total{cause="system"} 1' in metrics
     assert 'octavo_reuse_broken_total{cause="evicted"} 0' in metrics
+    assert 'octavo_cache_hits_total{model="scripted"} 2' in metrics
+    kept = next(
+        line for line in metrics.splitlines() if line.startswith("octavo_cache_kept_bytes{")
+    )
+    assert int(kept.split()[-1]) > 0

@@ -228,6 +228,7 @@ class Engine:
     def _count(self) -> None:
         self.stats.running = self._scheduler.n_running
         self.stats.waiting = len(self._scheduler.waiting)
+        self.stats.cache = {} if self._prefixes is None else self._prefixes.figures()
 
     def _drop_cancelled(self) -> None:
         for job in self._scheduler.jobs:

@@ -22,6 +22,7 @@ class Stats:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     preemptions: int = 0  # times a sequence lost its memory to another and began again
+    cache: dict[str, int] = field(default_factory=dict)  # `PrefixStore.figures`
     running: int = 0
     waiting: int = 0
 

@@ -62,6 +62,8 @@ class PrefixStore:
         self._page_owners: Counter[int] = Counter()  # page -> kept timelines that hold it
         self._gone: deque[Ids] = deque()  # tokens of what was given up, the latest last
         self.n_evicted = 0
+        self.n_hits = 0  # prompts of which something was found
+        self.n_misses = 0
         cache.reclaim_pages = self._free_pages
         cache.reclaim_slots = self._drop_snapshot
 
@@ -72,6 +74,20 @@ class PrefixStore:
         return (
             len(self._page_owners) * self._cache.page_bytes + n_snapshots * self._cache.slot_bytes
         )
+
+    def figures(self) -> dict[str, int]:
+        """Counts for people who watch, by their names."""
+        return {
+            "hits": self.n_hits,
+            "misses": self.n_misses,
+            "evicted": self.n_evicted,
+            "saved": self.shelf.n_saved if self.shelf else 0,
+            "restored": self.shelf.n_restored if self.shelf else 0,
+            "prefixes": len(self._kept),
+            "snapshots": len(self._cache.snapshot_slots),
+            "bytes": self.n_bytes,
+            "limit_bytes": self._budget_bytes,
+        }
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -108,6 +124,8 @@ class PrefixStore:
             if 2 * n_reused >= best.n_tokens:  # more than that they begin alike
                 timeline.n_uses = best.n_uses + 1
         self._running.append(timeline)
+        self.n_hits += n_reused > 0
+        self.n_misses += n_reused == 0
         return Reuse(timeline, n_reused, cause, reason)
 
     def _best(self, wanted: Ids) -> tuple[Timeline | None, int, int]:
@@ -293,7 +311,7 @@ class PrefixStore:
             gaps = np.diff(places, prepend=0).tolist()
             for i, (n, gap) in enumerate(zip(places, gaps, strict=True)):
                 slot = timeline.snapshots[n]
-                chance = _likelihood(i, len(places)) * (1.0 if timeline.n_uses else 0.25)
+                chance = _likelihood(i, len(places)) * (1.0 if timeline.n_uses else 0.06)
                 cost = chance * gap / (1 + age), -len(places)
                 costs.setdefault(slot, cost)
         return costs

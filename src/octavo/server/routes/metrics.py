@@ -41,6 +41,17 @@ _ENGINE = (
         "Average speed of generating, all requests together",
     ),
 )
+_CACHE = (
+    ("cache_hits_total", "counter", "hits", "Prompts of which something was found in the cache"),
+    ("cache_misses_total", "counter", "misses", "Prompts of which nothing was found"),
+    ("cache_evicted_total", "counter", "evicted", "Kept prefixes given up for lack of room"),
+    ("cache_saved_total", "counter", "saved", "Prefixes saved to disk"),
+    ("cache_restored_total", "counter", "restored", "Prefixes read from disk"),
+    ("cache_prefixes", "gauge", "prefixes", "Kept prefixes"),
+    ("cache_snapshots", "gauge", "snapshots", "Recurrent states kept to go back to"),
+    ("cache_kept_bytes", "gauge", "bytes", "Memory of what is kept"),
+    ("cache_limit_bytes", "gauge", "limit_bytes", "Most that it may be"),
+)
 # The names under which llama.cpp's dashboards look for the same figures.
 _LLAMA = (
     ("prompt_tokens_total", "counter", "prompt_tokens", "Prompt tokens computed"),
@@ -98,6 +109,11 @@ def _model_lines(loaded: Sequence[Resident]) -> Iterator[str]:
         for name, kind, key, meaning in table:
             values = {labels: found[key] for labels, found in figures.items()}
             yield from _metric(prefix + name, kind, meaning, values)
+    for name, kind, key, meaning in _CACHE:
+        values = {labels: found["cache"].get(key, 0) for labels, found in figures.items()}
+        yield from _metric(f"octavo_{name}", kind, meaning, values)
+    waiting = {_labels(model=resident.name): resident.n_running for resident in loaded}
+    yield from _metric("octavo_queue_answers", "gauge", "Answers that run or wait", waiting)
     ended = {
         f'{labels},reason="{reason}"': n
         for labels, found in figures.items()
