@@ -19,10 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
+from octavo.plan.plan import Video
 from octavo.server.fleet import Fleet
 from octavo.server.guard import Rules
 from octavo.server.resident import Resident
-from serving import END, PLAIN, THINKER, ScriptedSession, serving
+from octavo.server.routes.memory import places
+from serving import END, PLAIN, THINKER, ScriptedSession, make_plan, serving
 from test_documents import make_pdf
 
 STATIC = Path(__file__).parents[1] / "src" / "octavo" / "server" / "static"
@@ -181,6 +183,38 @@ def test_answer_now_route() -> None:
         assert httpx.post(path, json={}).status_code == 404
 
 
+def test_memory_has_every_byte_of_the_plan() -> None:
+    left = {"experts": 16_000}
+    card = Video(
+        gpu="a card",
+        total_bytes=9000,
+        other_bytes=100,
+        other_programs=(),
+        limit_bytes=8000,
+        context_bytes=300,
+        slack_bytes=20,
+        weight_bytes={"trunk": 1500, "head": 400},
+        left_bytes=left,
+        pinned_bytes=0,
+        ring_bytes=200,
+        host_scratch_bytes=70,
+        n_slots=8,
+        slot_bytes=100,
+        n_blocks=2,
+        n_experts=80,
+        least_slots=4,
+    )
+    whole = {"trunk": 1500, "head": 400, "experts": 16_000}
+    sizes = {"cache_bytes": 1000, "state_bytes": 50, "scratch_bytes": 60}
+    plan = make_plan(weight_bytes=whole, video=card, **sizes)
+    video, main = places(plan)
+    assert (video["place"], main["place"]) == ("video", "main")
+    assert sum(part["bytes"] for part in video["parts"]) == plan.video_total_bytes
+    assert sum(part["bytes"] for part in main["parts"]) == plan.total_bytes
+    (alone,) = places(make_plan(weight_bytes=whole, **sizes))
+    assert sum(part["bytes"] for part in alone["parts"]) == 17_900 + 1110
+
+
 def test_memory_route() -> None:
     session = ScriptedSession(PLAIN)
     with serving(session) as address:
@@ -210,6 +244,26 @@ def test_answer_is_shown_as_it_comes(opened: Opener) -> None:
         assert page.locator("#message").input_value() == ""
         assert page.evaluate("document.activeElement.id") == "message"
     assert [message.content for message in session.asked[0].messages] == ["Count."]
+
+
+def test_prompt_that_is_being_read_says_how_far(opened: Opener) -> None:
+    view = """async progress => {
+        const { viewOf, secondsLeft } = await import("/static/message.js");
+        const { newConversation, addNode } = await import("/static/conversation.js");
+        const talk = await import("/static/talk.js");
+        const conversation = newConversation();
+        window.fetch = () => new Promise(() => {});
+        talk.answer(conversation, null);
+        const node = conversation.nodes[conversation.leaf];
+        Object.assign(node, { state: "prompt", progress });
+        const text = viewOf(conversation, node).element.querySelector(".status").innerText;
+        return [text, secondsLeft(progress)];
+    }"""
+    progress = {"total": 9000, "cache": 1000, "processed": 3000, "time_ms": 4000}
+    with serving(ScriptedSession(PLAIN)) as address, opened(address) as page:
+        text, left = page.evaluate(view, progress)
+    assert text == "Reading the prompt: 3,000 of 9,000 tokens, about 12 s left"
+    assert left == 12  # 6,000 tokens at 500 a second
 
 
 def test_escape_stops_the_model(opened: Opener) -> None:

@@ -88,7 +88,7 @@ class AnswerView {
     this.thinking = new Thinking(node);
     this.prose = new Prose();
     this.calls = h("div.calls");
-    this.status = h("p.status");
+    this.status = h("div.status");
     this.notice = h("div");
     this.foot = h("div.actions");
     this.element = h(
@@ -109,7 +109,7 @@ class AnswerView {
     this.prose.show(node.content);
     this.showCalls();
     this.status.hidden = !runs || !["waiting", "loading", "prompt"].includes(node.state);
-    if (!this.status.hidden) put(this.status, h("span.dots", { "aria-hidden": "true" }, h("i"), h("i"), h("i")), statusOf(node));
+    if (!this.status.hidden) put(this.status, h("span.dots", { "aria-hidden": "true" }, h("i"), h("i"), h("i")), statusOf(node), readingBar(node));
     if (!runs) put(this.notice, noticeOf(this.conversation, node));
     else this.notice.replaceChildren();
     this.foot.hidden = runs;
@@ -195,9 +195,26 @@ function statusOf(node) {
     return t("waitingForModel") + share;
   }
   if (node.state === "waiting") return t("waiting");
-  const { processed, total } = node.progress || {};
-  if (total && processed < total) return t("readingTokens", { done: processed, all: total });
-  return t("readingPrompt");
+  if (!isReading(node)) return t("readingPrompt");
+  const { processed, total } = node.progress;
+  const left = secondsLeft(node.progress);
+  const text = t("readingTokens", { done: processed, all: total });
+  return left >= 2 ? `${text}, ${t("timeLeft", { time: seconds(Math.round(left)) })}` : text;
+}
+
+const isReading = (node) => node.state === "prompt" && node.progress?.processed < node.progress?.total;
+
+// Of a prompt that is being read, at the speed so far; what came from the cache took no time.
+export function secondsLeft({ total, cache, processed, time_ms: spent }) {
+  return processed > cache ? ((total - processed) * spent) / (processed - cache) / 1000 : 0;
+}
+
+function readingBar(node) {
+  if (!isReading(node)) return null;
+  const { processed, total } = node.progress;
+  const bar = h("div.progress", { role: "progressbar", "aria-valuenow": processed, "aria-valuemin": 0, "aria-valuemax": total, "aria-label": t("readingPrompt") }, h("i"));
+  bar.firstChild.style.width = `${(100 * processed) / total}%`;
+  return bar;
 }
 
 function noticeOf(conversation, node) {
