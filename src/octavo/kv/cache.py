@@ -145,6 +145,8 @@ class Timeline:
         self.snapshots: dict[int, int] = {}
         self.n_tokens = 0
         self.n_uses = 0  # how often a sequence went on from it, or from what it went on from
+        self.left_at = -1  # tokens after which the latest of these went on; -1: none did
+        self.last_mark = 0  # tokens before the latest answer, if a snapshot was made there
         self.is_closed = False
         self._ids: Ids = np.zeros(PAGE_TOKENS, np.int32)
 
@@ -243,6 +245,7 @@ class Timeline:
                 self.cache.free_slot(slot)
         twin.pages, twin.snapshots, twin.n_tokens = pages, snapshots, n
         twin._ids = ids if n else twin._ids
+        twin.last_mark = self.last_mark if self.last_mark <= n else 0
         return twin
 
     def keep(self, n: int, slot: int) -> None:

@@ -123,6 +123,7 @@ class PrefixStore:
             timeline = best.fork(n_reused)
             if 2 * n_reused >= best.n_tokens:  # more than that they begin alike
                 timeline.n_uses = best.n_uses + 1
+                best.left_at = n_reused
         self._running.append(timeline)
         self.n_hits += n_reused > 0
         self.n_misses += n_reused == 0
@@ -159,6 +160,7 @@ class PrefixStore:
             slot = cache.take_slot()
             cache.copy_slot(timeline.slot, slot)
             timeline.keep(n, slot)
+            timeline.last_mark = n
 
     def keep(self, timeline: Timeline) -> None:
         """Take over a timeline that has ended (or was restored): parked, or closed if useless."""
@@ -174,6 +176,7 @@ class PrefixStore:
                 return self._shrink()
             if n_common == kept.n_tokens:
                 _give_snapshots(kept, timeline)
+                timeline.last_mark = max(kept.last_mark, timeline.last_mark)
                 timeline.n_uses = max(kept.n_uses, timeline.n_uses)
                 self._close(kept)
         self._kept.append(timeline)
@@ -309,24 +312,24 @@ class PrefixStore:
         for timeline, age in ages:
             places = sorted(timeline.snapshots)
             gaps = np.diff(places, prepend=0).tolist()
-            for i, (n, gap) in enumerate(zip(places, gaps, strict=True)):
-                slot = timeline.snapshots[n]
-                chance = _likelihood(i, len(places)) * (1.0 if timeline.n_uses else 0.06)
+            for n, gap in zip(places, gaps, strict=True):
+                chance = _likelihood(timeline, n, places) * (1.0 if timeline.n_uses else 0.06)
                 cost = chance * gap / (1 + age), -len(places)
-                costs.setdefault(slot, cost)
+                costs.setdefault(timeline.snapshots[n], cost)
         return costs
 
 
-def _likelihood(index: int, n: int) -> float:
-    """How likely a request goes on from snapshot `index` of n, the last being 1; a rough guess.
+def _likelihood(timeline: Timeline, n: int, places: list[int]) -> float:
+    """How likely a request goes on from the snapshot after n tokens; a rough guess.
 
-    The last one is the state after the answer, the one before it that before the answer: it is
-    the next turn's if the answer comes back changed, or is asked for again. The first is the end
-    of system prompt and tools.
+    The next turn goes on from the end, or from before the latest answer, if that comes back
+    changed or is asked for again. The first snapshot is the end of system prompt and tools. What
+    lies behind the place from which another sequence went on was left for good.
     """
-    if index >= n - 2:
+    was_left = 0 <= timeline.left_at < n
+    if n in (timeline.last_mark, places[-1]) and not was_left:
         return 1.0
-    return 0.25 if index == 0 else 0.015
+    return 0.25 if n == places[0] else 0.015
 
 
 def _give_snapshots(giver: Timeline, taker: Timeline) -> None:
