@@ -31,9 +31,9 @@
 #elif defined(OCTAVO_LEVEL_avx2) || defined(OCTAVO_LEVEL_avx_vnni)
 #include "simd_avx2.h"
 #elif defined(OCTAVO_LEVEL_baseline)
-#include "simd_sse.h"
+#include "simd_sse_bytes.h"
 #elif defined(OCTAVO_LEVEL_neon)
-#include "simd_neon.h"
+#include "simd_neon_bytes.h"
 #else
 #error "OCTAVO_LEVEL_<level> names none that simd.h knows"
 #endif

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from octavo.engine.loader import Progress
+from octavo.engine.loader import Progress, load_model
 from octavo.engine.speculative import DraftRule, Source
 from octavo.errors import SettingError
 from octavo.gguf.reader import open_gguf
@@ -16,8 +17,10 @@ from octavo.ops.backend import Backend
 from octavo.plan.hardware import probe
 from octavo.plan.plan import Plan
 from octavo.plan.planner import Wishes, make_plan
-from octavo.session import Session
 from octavo.settings import Settings
+
+if TYPE_CHECKING:
+    from octavo.session import Session
 
 FileProgress = Callable[[str, int, int | None], None]
 CACHE_DIR_BYTES = 8 << 30
@@ -69,7 +72,13 @@ def load(
     keep = (folder, cache_dir_bytes) if folder is not None else None
     with open_gguf(path) as file:
         made = plan or make_plan(file, asked, probe(), _fast_formats(operations))
-        return Session(file, made, operations, rule, progress, keep)
+        _set_limits(operations, made)
+        with ThreadPoolExecutor(1, "octavo-load") as pool:
+            weights = pool.submit(load_model, file, made, operations, progress)
+            # While the weights are read: its imports take a tenth of a second, the vocabulary too.
+            from octavo.session import Session
+
+            return Session(file, made, operations, rule, weights, keep)
 
 
 def plan_for(
@@ -128,6 +137,14 @@ def _backend(name: str) -> Backend:
     if name not in ("cpu", "gpu", "reference"):
         raise SettingError(f"There is no back end {name!r}", "Use cpu, gpu or reference.")
     return importlib.import_module(f"octavo.ops.{name}")
+
+
+def _set_limits(backend: Backend, plan: Plan) -> None:
+    """What of the plan is the back end's own: its threads, its share of a card."""
+    if hasattr(backend, "set_threads"):
+        backend.set_threads(plan.threads)
+    if plan.video is not None and hasattr(backend, "limit_memory"):
+        backend.limit_memory(plan.video.limit_bytes - plan.video.context_bytes)
 
 
 def _fast_formats(backend: Backend) -> Collection[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from octavo.chat import Answer, Chat, Reply
 from octavo.engine.engine import Engine
-from octavo.engine.loader import Progress, fingerprint, load_model
+from octavo.engine.loader import fingerprint
 from octavo.engine.places import Place
 from octavo.engine.speculative import DraftRule
 from octavo.engine.steps import Piece, Steps
@@ -74,19 +75,19 @@ class Session:
         plan: Plan,
         backend: Backend,
         drafts: DraftRule,
-        progress: Progress | None = None,
+        model: Future[Model],
         keep: tuple[Path, int] | None = None,
     ) -> None:
-        """`file` may be closed afterwards. `keep`: where prefixes are saved, in how many bytes."""
+        """`file` may be closed afterwards; its weights may still be on their way, as `model`.
+
+        `keep`: where prefixes are saved, in how many bytes.
+        """
         self.plan = plan
         self.tokenizer = Tokenizer.from_metadata(file.metadata)
         self.template = Template.from_metadata(file.metadata, self.tokenizer)
-        if hasattr(backend, "set_threads"):
-            backend.set_threads(plan.threads)
-        if plan.video is not None and hasattr(backend, "limit_memory"):
-            backend.limit_memory(plan.video.limit_bytes - plan.video.context_bytes)
+        self.tokenizer.prepare()
         self._backend = backend
-        self._model: Model = load_model(file, plan, backend, progress)
+        self._model = model.result()
         cache = Cache(
             self._model.state(),
             n_pages=plan.n_pages,

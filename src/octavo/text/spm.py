@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from octavo.text.vocabulary import NORMAL, USER_DEFINED, Vocabulary, packed
+from octavo.text.vocabulary import NORMAL, USER_DEFINED, Vocabulary
 
 SPACE = "▁"
 _NEVER = np.uint32(2**32 - 1)
@@ -21,9 +21,11 @@ class PieceEncoder:
         from octavo import _native  # here, as most of what looks at a tokenizer never encodes
 
         unknown = vocabulary.named.get("unknown", -1)
-        bytes_ = [vocabulary.ids.get(f"<0x{byte:02X}>", unknown) for byte in range(256)]
+        names = [f"<0x{byte:02X}>" for byte in range(256)]
+        known = vocabulary.find(names)
+        bytes_ = [known.get(name, unknown) for name in names]
         self._merger = _native.ScoreMerger(
-            *packed(vocabulary.texts), _ranks(vocabulary), np.array(bytes_, np.int32)
+            *vocabulary.packed, _ranks(vocabulary), np.array(bytes_, np.int32)
         )
 
     def encode(self, text: str) -> list[int]:

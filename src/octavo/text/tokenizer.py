@@ -55,6 +55,10 @@ class Tokenizer:
         """
         return cls(metadata)
 
+    def prepare(self) -> None:
+        """Build what encoding needs now; otherwise the first text waits for it."""
+        _ = self._encoder, self._user_texts, self._parsed_texts, self.stop_ids, self.control_ids
+
     @property
     def vocab_size(self) -> int:
         """Number of tokens, unused ones too."""
@@ -90,7 +94,7 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """Id of the token that the file spells so, or None."""
-        return self._vocabulary.ids.get(text)
+        return self._vocabulary.find([text]).get(text)
 
     def token_text(self, token: int) -> str:
         """The token as the file spells it: "Ġhello", "▁hello", "<|im_end|>".

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -63,25 +63,48 @@ class Vocabulary:
         return cls(texts, types, scores, {k: v for k, v in named.items() if v is not None})
 
     @cached_property
-    def ids(self) -> dict[str, int]:
-        """Text of a token -> its id, in order of ids; of equal texts, the last counts.
+    def packed(self) -> tuple[bytes, np.ndarray]:
+        """The UTF-8 of all texts in one, and (n + 1,) int64: where each begins, and the end."""
+        return packed(self.texts)
 
-        Made when first needed: 0.1 s for 250 000 tokens.
+    def find(self, texts: Collection[str]) -> dict[str, int]:
+        """Ids of those texts that are tokens; of equal tokens, the last counts.
+
+        Only tokens of the same lengths and first bytes are looked at: some milliseconds for
+        250 000 tokens, where a dictionary of all takes 0.1 s.
         """
-        return dict(zip(self.texts, range(len(self.texts)), strict=True))
+        wanted = {text.encode("utf-8", "surrogateescape"): text for text in texts if text}
+        data, starts = self.packed
+        lengths = np.diff(starts)
+        is_length = np.zeros(int(lengths.max(initial=0)) + 2, bool)
+        is_first = np.zeros(256, bool)
+        for item in wanted:
+            is_length[min(len(item), len(is_length) - 1)] = True
+            is_first[item[0]] = True
+        alike = np.flatnonzero(is_length[lengths])
+        first = np.frombuffer(data, np.uint8)[starts[alike]]
+        found = {}
+        for token in alike[is_first[first]].tolist():
+            item = data[starts[token] : starts[token + 1]]
+            if item in wanted:
+                found[wanted[item]] = token
+        return found
+
+    @cached_property
+    def _stops(self) -> dict[str, int]:
+        return self.find(STOP_TEXTS)
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end an answer: those the file names, and known texts."""
         named = {self.named[key] for key in _STOP_KEYS if key in self.named}
-        return frozenset(named | {self.ids[t] for t in STOP_TEXTS if t in self.ids})
+        return frozenset(named | set(self._stops.values()))
 
     @cached_property
     def control_ids(self) -> frozenset[int]:
         """Tokens that steer the model and have no text of their own in an answer."""
         marked = np.flatnonzero((self.types == CONTROL) | (self.types == UNKNOWN))
-        known = {self.ids[text] for text in STOP_TEXTS if text in self.ids}
-        return frozenset(marked.tolist()) | known
+        return frozenset(marked.tolist()) | set(self._stops.values())
 
     @cached_property
     def user_defined_ids(self) -> frozenset[int]:
