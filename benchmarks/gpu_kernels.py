@@ -252,8 +252,12 @@ def format_rows(table: Table) -> None:
         linear_rows(table, name, [(name, 8192)], D, (1, 512))
 
 
-def sweep(table: Table) -> None:
-    """Few tokens with every tile: which is best for which shape."""
+# Rows, spans and warps of a program.
+SHORT_SWEEP = [(1, 4, 1), (1, 8, 1), (2, 4, 1), (2, 8, 1), (4, 2, 1), (4, 4, 1), (4, 8, 2)]
+
+
+def sweep(table: Table, tiles: list[tuple[int, int, int]]) -> None:
+    """One token with these tiles: which is best for which shape."""
     # The package has the operations under the names of their modules.
     modules = [importlib.import_module(f"octavo.ops.gpu.{n}") for n in ("linear", "glu", "experts")]
     plan = modules[0].few_tile
@@ -270,9 +274,7 @@ def sweep(table: Table) -> None:
             if not table.wants(title):
                 continue
             print(title)
-            for rows, spans, warps in itertools.product((1, 2, 4, 8), (2, 4, 8, 16), (1, 2, 4)):
-                if not 8 <= rows * spans * 4 // warps <= 64:  # weights of a thread
-                    continue
+            for rows, spans, warps in tiles:
                 for module in modules:
                     module.few_tile = lambda *_, r=rows, s=spans, w=warps: FewTile(r, s, w)
                 print(f"  {rows} rows {spans:2d} spans {warps} warps  ", end="")
@@ -311,11 +313,13 @@ def main() -> None:
     start = time.perf_counter()
     table = Table(args.only)
     if args.sweep:
-        sweep(table)
+        every = itertools.product((1, 2, 4, 8), (2, 4, 8, 16), (1, 2, 4))
+        sweep(table, [(r, s, w) for r, s, w in every if 2 <= r * s // w <= 16])
     elif args.formats:
         format_rows(table)
     else:
         model_rows(table)
+        sweep(table, SHORT_SWEEP)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

@@ -17,14 +17,14 @@ from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.gated import (
     Matrices,
     as_args,
-    few_down,
     few_gate_up,
     many_down,
     many_gate_up,
+    pairs_down,
     sum_pairs,
 )
 from octavo.ops.gpu.linear import halve
-from octavo.ops.gpu.rows import few_tile, is_exact
+from octavo.ops.gpu.rows import few_tile, is_exact, pairs_tile
 from octavo.ops.gpu.weights import KEY, device_bytes
 from octavo.ops.weight import ExpertBank, Weight
 
@@ -145,19 +145,20 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
     gate, down = bank.gate, bank.down
     hidden = empty(ids.numel(), gate.rows)
     table = ids if slots is None else slots
-    tile = few_tile(gate.rows * ids.numel(), gate.columns, 1)
-    few_gate_up[(triton.cdiv(gate.rows, tile.rows), ids.numel())](
+    tile = few_tile(2 * gate.rows * ids.numel(), gate.columns, 1)
+    rows = max(1, tile.rows // 2)  # of gate and of up
+    few_gate_up[(triton.cdiv(gate.rows, rows), ids.numel())](
         x, x.stride(0), ids, table, hidden, hidden, hidden, *as_args(gate), *as_args(bank.up),
         gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
-        *bank.up.format.constants, bank.kind, True, slots is not None, False, tile.rows,
-        tile.spans, 1, is_exact(gate.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+        *bank.up.format.constants, bank.kind, True, slots is not None, False, rows, tile.spans, 1,
+        is_exact(gate.columns, tile.spans), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
-    tile = few_tile(down.rows * n_tokens, down.columns, 1)
-    few_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
-        hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns,
-        n_tokens, n_used, *down.format.constants, True, slots is not None, True, tile.rows,
-        tile.spans, 1, is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+    tile = pairs_tile(down.columns, n_used)
+    pairs_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
+        hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns, n_used,
+        *down.format.constants, slots is not None, tile.rows, triton.next_power_of_2(n_used),
+        tile.spans, is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out
 

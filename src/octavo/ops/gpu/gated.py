@@ -21,6 +21,7 @@ from octavo.ops.gpu.rows import (
     load_few,
     load_many,
     many_product,
+    pointers,
     to_half,
     unpack,
     weight_rows,
@@ -52,17 +53,6 @@ def activate(gate, KIND: tl.constexpr):
 
 
 @triton.jit
-def slot_of(ids, slots, pair, HAS_IDS: tl.constexpr, HAS_SLOTS: tl.constexpr):
-    """The slot of a token's choice number `pair`; -1: it is not here."""
-    slot = tl.full([], 0, tl.int32)
-    if HAS_IDS:
-        slot = tl.load(ids + pair)
-        if HAS_SLOTS:
-            slot = tl.load(slots + slot)
-    return slot
-
-
-@triton.jit
 def few_gate_up(
     x, x_stride, ids, slots, hidden, scale, factors,
     gate, gate_stride, gate_table, up, up_stride, up_table,
@@ -90,98 +80,163 @@ def few_gate_up(
 ):  # fmt: skip
     """hidden (pairs, n_rows) = act(gate x) * up x; with a scale, factors (T,) = sigmoid(scale . x).
 
-    With ids, a program takes one pair of token and expert; without, TOKENS tokens.
+    With ids, a program takes one pair of token and expert; without, TOKENS tokens. With a scale,
+    the last of the programs that share tokens computes their factors.
     """
     pair = tl.program_id(1) * TOKENS
-    slot = slot_of(ids, slots, pair, HAS_IDS, HAS_SLOTS)
-    if slot >= 0:
-        first = tl.program_id(0) * ROWS
-        n_here = tl.minimum(TOKENS, n_tokens * n_used - pair)
-        x += (pair // n_used).to(tl.int64) * x_stride
+    slot = tl.full([], 0, tl.int32)
+    if HAS_IDS:
+        slot = tl.load(ids + pair)
+        if HAS_SLOTS:
+            slot = tl.load(slots + slot)
+    n_here = tl.minimum(TOKENS, n_tokens * n_used - pair)
+    x += (pair // n_used).to(tl.int64) * x_stride
+    first = tl.program_id(0) * ROWS
+    t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
+    if HAS_SCALE and first >= n_rows:
+        factor = _factors(x, x_stride, n_here, scale, columns, TOKENS)
+        tl.store(factors + pair + t, factor, mask=t < n_here)
+    elif slot >= 0:
+        gate += slot.to(tl.int64) * gate_stride
+        up += slot.to(tl.int64) * up_stride
         g_blocks, u_blocks = columns // GATE_ELEMENTS, columns // UP_ELEMENTS
-        g_rows = weight_rows(
-            gate + slot.to(tl.int64) * gate_stride, n_rows, first, g_blocks * GATE_BYTES, ROWS
-        )
-        u_rows = weight_rows(
-            up + slot.to(tl.int64) * up_stride, n_rows, first, u_blocks * UP_BYTES, ROWS
-        )
-        g = tl.zeros([TOKENS, ROWS, SPANS * 128 // GATE_VEC], tl.float32)
-        u = tl.zeros([TOKENS, ROWS, SPANS * 128 // UP_VEC], tl.float32)
-        for s in range(0, tl.cdiv(columns, 128), SPANS):
-            xs = load_few(x, x_stride, n_here, s, columns, GATE_RUN, GATE_VEC, SPANS, TOKENS, EXACT)
-            g = few_step(
-                g, xs, g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC,
-                SPANS, EXACT,
-            )  # fmt: skip
-            if GATE_RUN != UP_RUN or GATE_VEC != UP_VEC:
-                xs = load_few(x, x_stride, n_here, s, columns, UP_RUN, UP_VEC, SPANS, TOKENS, EXACT)
-            u = few_step(
-                u, xs, u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS,
+        if gate_parts == up_parts:
+            # Rows of gate and up in turn, so that all is loaded before any of it is waited for.
+            both = first + tl.arange(0, 2 * ROWS) // 2
+            rows = tl.where(
+                tl.arange(0, 2 * ROWS) % 2 == 0,
+                pointers(gate, n_rows, both, g_blocks * GATE_BYTES),
+                pointers(up, n_rows, both, g_blocks * GATE_BYTES),
+            )
+            total = tl.zeros([TOKENS, 2 * ROWS, SPANS * 128 // GATE_VEC], tl.float32)
+            for s in range(0, tl.cdiv(columns, 128), SPANS):
+                xs = load_few(
+                    x, x_stride, n_here, s, columns, GATE_RUN, GATE_VEC, SPANS, TOKENS, EXACT
+                )
+                total = few_step(
+                    total, xs[:, None, :], rows, gate_table, g_blocks, s, gate_parts,
+                    GATE_HAS_OFFSET, GATE_VEC, SPANS, EXACT,
+                )  # fmt: skip
+            g, u = tl.split(tl.sum(total, 2).reshape(TOKENS, ROWS, 2))
+        else:
+            g = _few_rows(
+                x, x_stride, n_here, pointers(gate, n_rows, row, g_blocks * GATE_BYTES), gate_table,
+                g_blocks, columns, gate_parts, GATE_VEC, GATE_RUN, GATE_HAS_OFFSET, SPANS, TOKENS,
                 EXACT,
             )  # fmt: skip
-        y = activate(tl.sum(g, 2), KIND) * tl.sum(u, 2)
-        t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
+            u = _few_rows(
+                x, x_stride, n_here, pointers(up, n_rows, row, u_blocks * UP_BYTES), up_table,
+                u_blocks, columns, up_parts, UP_VEC, UP_RUN, UP_HAS_OFFSET, SPANS, TOKENS, EXACT,
+            )  # fmt: skip
         mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
-        tl.store(hidden + (pair + t)[:, None].to(tl.int64) * n_rows + row[None, :], y, mask=mask)
-        if HAS_SCALE:  # noqa: SIM102 (the compiler drops a branch by its constant alone)
-            if tl.program_id(0) == 0:
-                total = tl.zeros([TOKENS, 1024], tl.float32)
-                for s in range(0, tl.cdiv(columns, 128), 8):
-                    k = s * 128 + tl.arange(0, 1024)
-                    w = tl.load(scale + k, mask=k < columns, other=0.0)
-                    xs = load_few(x, x_stride, n_here, s, columns, 0, 4, 8, TOKENS, False)
-                    total += w[None, :] * xs
-                factor = 1.0 / (1.0 + tl.exp(-tl.sum(total, 1)))
-                tl.store(factors + pair + t, factor, mask=t < n_here)
+        places = hidden + (pair + t)[:, None].to(tl.int64) * n_rows + row[None, :]
+        tl.store(places, activate(g, KIND) * u, mask=mask)
+
+
+@triton.jit
+def _few_rows(
+    x, x_stride, n_tokens, rows, table, n_blocks, columns,
+    parts: tl.constexpr,
+    VEC: tl.constexpr,
+    RUN: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    SPANS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    """Tokens times rows (R,) -> (TOKENS, R) float32."""
+    total = tl.zeros([TOKENS, rows.shape[0], SPANS * 128 // VEC], tl.float32)
+    for s in range(0, tl.cdiv(columns, 128), SPANS):
+        xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
+        total = few_step(
+            total, xs[:, None, :], rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS, EXACT
+        )
+    return tl.sum(total, 2)
+
+
+@triton.jit
+def _factors(x, x_stride, n_tokens, scale, columns, TOKENS: tl.constexpr):
+    """sigmoid(scale . x) of tokens: (TOKENS,)."""
+    total = tl.zeros([TOKENS, 1024], tl.float32)
+    for s in range(0, tl.cdiv(columns, 128), 8):
+        k = s * 128 + tl.arange(0, 1024)
+        w = tl.load(scale + k, mask=k < columns, other=0.0)
+        total += w[None, :] * load_few(x, x_stride, n_tokens, s, columns, 0, 4, 8, TOKENS, False)
+    return 1.0 / (1.0 + tl.exp(-tl.sum(total, 1)))
 
 
 @triton.jit
 def few_down(
-    hidden, ids, slots, factors, out,
-    down, stride, table,
-    n_rows, columns, n_tokens, n_used,
+    hidden, factors, out, down, table, n_rows, columns, n_tokens,
     parts: tl.constexpr,
     VEC: tl.constexpr,
     RUN: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
     ELEMENTS: tl.constexpr,
     BYTES: tl.constexpr,
-    HAS_IDS: tl.constexpr,
-    HAS_SLOTS: tl.constexpr,
     HAS_FACTORS: tl.constexpr,
     ROWS: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
-    """out (T, n_rows): the sum over a token's pairs of factor * down(hidden), in their order.
-
-    With ids, a program takes one token; without, TOKENS tokens of one pair each.
-    """
-    token = tl.program_id(1) * TOKENS
+    """out (T, n_rows): down(hidden) of tokens, times their factors."""
     first = tl.program_id(0) * ROWS
-    n_here = tl.minimum(TOKENS, n_tokens - token)
     n_blocks = columns // ELEMENTS
-    t = tl.arange(0, TOKENS)
-    total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
-    for pair in range(token * n_used, token * n_used + n_used):
-        slot = slot_of(ids, slots, pair, HAS_IDS, HAS_SLOTS)
-        if slot >= 0:
-            rows = weight_rows(
-                down + slot.to(tl.int64) * stride, n_rows, first, n_blocks * BYTES, ROWS
-            )
-            h = hidden + pair * columns
-            for s in range(0, tl.cdiv(columns, 128), SPANS):
-                xs = load_few(h, columns, n_here, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
-                if HAS_FACTORS:
-                    xs *= tl.load(factors + pair + t, mask=t < n_here, other=0.0)[:, None]
-                total = few_step(
-                    total, xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS, EXACT
-                )
+    rows = weight_rows(down, n_rows, first, n_blocks * BYTES, ROWS)
+    y = _few_rows(
+        hidden, columns, n_tokens, rows, table, n_blocks, columns, parts, VEC, RUN, HAS_OFFSET,
+        SPANS, TOKENS, EXACT,
+    )  # fmt: skip
+    t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
+    if HAS_FACTORS:
+        y *= tl.load(factors + t, mask=t < n_tokens, other=0.0)[:, None]
+    mask = (t < n_tokens)[:, None] & (row < n_rows)[None, :]
+    tl.store(out + t[:, None] * n_rows + row[None, :], y, mask=mask)
+
+
+@triton.jit
+def pairs_down(
+    hidden, ids, slots, factors, out, down, stride, table, n_rows, columns, n_used,
+    parts: tl.constexpr,
+    VEC: tl.constexpr,
+    RUN: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    ELEMENTS: tl.constexpr,
+    BYTES: tl.constexpr,
+    HAS_SLOTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    PAIRS: tl.constexpr,
+    SPANS: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    """out (T, n_rows): the sum over a token's pairs of factor * down(hidden).
+
+    A program reads its rows of all the token's experts at once: PAIRS of them, n_used count.
+    """
+    token, first = tl.program_id(1), tl.program_id(0) * ROWS
+    n_blocks = columns // ELEMENTS
+    pair = tl.arange(0, PAIRS)
+    factor = tl.load(factors + token * n_used + pair, mask=pair < n_used, other=0.0)
+    each = tl.arange(0, ROWS * PAIRS)
+    slot = tl.load(ids + token * n_used + each % PAIRS, mask=each % PAIRS < n_used, other=-1)
+    if HAS_SLOTS:
+        slot = tl.load(slots + slot, mask=slot >= 0, other=-1)
+    own = down + tl.maximum(slot, 0).to(tl.int64) * stride
+    rows = pointers(own, n_rows, first + each // PAIRS, n_blocks * BYTES)
+    total = tl.zeros([1, ROWS * PAIRS, SPANS * 128 // VEC], tl.float32)
+    hidden += token * n_used * columns
+    for s in range(0, tl.cdiv(columns, 128), SPANS):
+        xs = load_few(hidden, columns, n_used, s, columns, RUN, VEC, SPANS, PAIRS, EXACT)
+        xs = (xs * factor[:, None])[None, :, :].broadcast_to(ROWS, PAIRS, SPANS * 128)
+        total = few_step(
+            total, xs.reshape(1, ROWS * PAIRS, SPANS * 128), rows, table, n_blocks, s, parts,
+            HAS_OFFSET, VEC, SPANS, EXACT,
+        )  # fmt: skip
+    # Whatever lies in the place of an expert that is not here: it is not looked at.
+    y = tl.where(slot[None, :] >= 0, tl.sum(total, 2), 0.0).reshape(ROWS, PAIRS)
     row = first + tl.arange(0, ROWS)
-    places = out + (token + t)[:, None].to(tl.int64) * n_rows + row[None, :]
-    mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
-    tl.store(places, tl.sum(total, 2), mask=mask)
+    tl.store(out + token * n_rows + row, tl.sum(y, 1), mask=row < n_rows)
 
 
 @triton.jit

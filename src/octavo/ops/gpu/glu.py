@@ -44,18 +44,21 @@ def _few(
     n_tokens = len(x)
     tokens = triton.next_power_of_2(n_tokens)
     hidden, factors = empty(n_tokens, gate.rows), empty(n_tokens)
-    tile = few_tile(gate.rows, gate.columns, tokens)
-    few_gate_up[(triton.cdiv(gate.rows, tile.rows), 1)](
+    tile = few_tile(2 * gate.rows, gate.columns, tokens)
+    rows = max(1, tile.rows // 2)  # of gate and of up
+    n_programs = triton.cdiv(gate.rows, rows) + (scale is not None)
+    few_gate_up[(n_programs, 1)](
         x, x.stride(0), x, x, hidden, factors if scale is None else scale, factors,
-        *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *gate.format.constants,
-        *up.format.constants, kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
-        is_exact(gate.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+        *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1,
+        *gate.format.constants, *up.format.constants, kind, False, False, scale is not None,
+        rows, tile.spans, tokens, is_exact(gate.columns, tile.spans), num_warps=tile.warps,
+        num_stages=1,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
-    few_down[(triton.cdiv(down.rows, tile.rows), 1)](
-        hidden, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens, 1,
-        *down.format.constants, False, False, scale is not None, tile.rows, tile.spans, tokens,
+    few_down[(triton.cdiv(down.rows, tile.rows),)](
+        hidden, factors, out, down.data, down.format.table, down.rows, down.columns, n_tokens,
+        *down.format.constants, scale is not None, tile.rows, tile.spans, tokens,
         is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
     )  # fmt: skip
     return out

@@ -80,7 +80,9 @@ def _few(
     total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
     for s in range(0, tl.cdiv(columns, 128), SPANS):
         xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
-        total = few_step(total, xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS, EXACT)
+        total = few_step(
+            total, xs[:, None, :], rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS, EXACT
+        )
     y = tl.sum(total, 2)
     row = first + tl.arange(0, ROWS)
     if HAS_BIAS:

@@ -36,17 +36,24 @@ def is_exact(columns: int, spans: int) -> bool:
 def few_tile(n_rows: int, columns: int, n_tokens: int) -> FewTile:
     """For `n_rows` rows in all of the launch's programs.
 
-    One warp a program: what a row needs from its neighbours then moves by shuffles, without
-    barriers, and programs are small enough to fill the device evenly. Two rows share the
-    activations where there are rows enough to fill the device with half as many programs.
+    One warp a program: what a row needs from its neighbours then moves without waiting for other
+    warps, and programs are small enough to fill the device evenly.
     """
-    # Sums of each weight and token stay in registers until the end: 32 of them a thread.
-    spans = min(8 // triton.next_power_of_2(n_tokens), triton.next_power_of_2(-(-columns // SPAN)))
-    many = n_rows >= 64 * find().n_processors
-    rows = 2 if many and n_tokens <= 2 else 1
+    # Rows of a program share activations, but every processor wants 16 programs to fill its time.
+    rows = 4
+    while rows > 1 and (rows * n_tokens > 8 or n_rows < rows * 16 * find().n_processors):
+        rows //= 2
+    # A step's weights lie in registers: few enough of them for two dozen programs a processor.
+    spans = min(8 // max(rows, n_tokens), triton.next_power_of_2(-(-columns // SPAN)))
     if IS_INTERPRETED:  # there, programs run one after the other
         rows = 64
     return FewTile(rows, spans, 1)
+
+
+def pairs_tile(columns: int, n_used: int) -> FewTile:
+    """For programs that take a row of each of `n_used` experts."""
+    spans = max(1, min(8 // triton.next_power_of_2(n_used), -(-columns // SPAN)))
+    return FewTile(32 if IS_INTERPRETED else 1, spans, 1)
 
 
 class ManyTile(NamedTuple):
@@ -72,8 +79,13 @@ def many_tile(n_tokens: int) -> ManyTile:
 @triton.jit
 def weight_rows(w, n_rows, first, row_bytes, ROWS: tl.constexpr):
     """Pointers (ROWS,) to the rows from `first` on; those beyond the last are the last again."""
-    row = tl.minimum(first + tl.arange(0, ROWS), n_rows - 1)
-    return w + row.to(tl.int64) * row_bytes
+    return pointers(w, n_rows, first + tl.arange(0, ROWS), row_bytes)
+
+
+@triton.jit
+def pointers(w, n_rows, row, row_bytes):
+    """Pointers to rows; for those beyond the last, to the last."""
+    return w + tl.minimum(row, n_rows - 1).to(tl.int64) * row_bytes
 
 
 @triton.jit
@@ -154,7 +166,9 @@ def few_step(
     SPANS: tl.constexpr,
     EXACT: tl.constexpr,
 ):
-    """Adds a part of a product of x (T, SPANS * 128) with rows (R,): (T, R, SPANS * 128 / VEC).
+    """Adds a part of a product of x with rows (R,): (T, R, SPANS * 128 / VEC).
+
+    x is (T, 1, SPANS * 128), or with another x for each row (T, R, SPANS * 128).
 
     Each thread multiplies its VEC neighbours and scales their sum. What is left to add up is the
     last axis, once, when all steps are done.
@@ -164,11 +178,11 @@ def few_step(
     N: tl.constexpr = SPANS * 128 // VEC
     q, scale, offset = parts(rows, table, n_blocks, first, SPANS, EXACT)
     G: tl.constexpr = scale.shape[1] * scale.shape[2]
-    product = q.reshape(1, R, SPANS * 128) * x[:, None, :]
+    product = q.reshape(1, R, SPANS * 128) * x
     sums = tl.sum(product.reshape(T, R, N, VEC), 3).reshape(T, R, G, N // G)
     total = before.reshape(T, R, G, N // G) + sums * scale.reshape(1, scale.shape[0], G, 1)
     if HAS_OFFSET:
-        sums = tl.sum(x.reshape(T, N, VEC), 2).reshape(T, 1, G, N // G)
+        sums = tl.sum(x.reshape(T, x.shape[1], N, VEC), 3).reshape(T, x.shape[1], G, N // G)
         total += sums * offset.reshape(1, R, G, 1)
     return total.reshape(T, R, N)
 
