@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from octavo.kv.state import PAGE_TOKENS
+from octavo.ops.gpu.overlap import wait_for_inputs
 from octavo.ops.gpu.pieces import find_piece, find_sequence
 
 LEAST_SPLIT = 128  # positions: what is read in less time than a split costs
@@ -131,10 +132,13 @@ def _read(
     largest = tl.full((ROWS,), -float("inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, DV), tl.float32)
+    # One ahead: a load that waits for another in the same turn could not be begun turns before.
+    number = tl.load(table + low * N // _POSITIONS)
     for block in range(low, high):
         at = block * N
-        page = data + tl.load(table + at // _POSITIONS).to(tl.int64) * LAYER.page_bytes
-        in_page = at % _POSITIONS
+        page = data + number.to(tl.int64) * LAYER.page_bytes
+        number = tl.load(table + tl.minimum(block + 1, high - 1) * N // _POSITIONS)
+        in_page = block % (_POSITIONS // N) * N  # so written, it is seen to be a multiple of N
         keys = LAYER.load_keys(page + head * LAYER.key_bytes, in_page, DIM, D, N)
         scores = tl.dot(queries, keys, input_precision="ieee")
         ahead = positions[:, None] - (at + tl.arange(0, N))[None, :]
@@ -185,6 +189,7 @@ def attend_rows(
     Without splits `out` (T, H, dv) gets the result; with splits `out` (splits, T, H, dv) the sums
     of the weighted values and `marks` (splits, T, H, 2) the largest score and the sum of weights.
     """
+    wait_for_inputs()
     TOKENS: tl.constexpr = ROWS // LAYER.group
     head = tl.program_id(0) // splits
     # The pieces that see most come first, so that none of them is left for the end.
@@ -275,6 +280,7 @@ def mix(
     IS_GATED: tl.constexpr,
 ):
     """Put the splits of some value dims of a token's head together, in order."""
+    wait_for_inputs()
     HEADS: tl.constexpr = LAYER.kv_heads * LAYER.group
     TOKENS: tl.constexpr = ROWS // LAYER.group
     token = tl.program_id(0)

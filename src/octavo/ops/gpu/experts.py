@@ -24,6 +24,7 @@ from octavo.ops.gpu.gated import (
     sum_pairs,
 )
 from octavo.ops.gpu.linear import halve
+from octavo.ops.gpu.overlap import OVERLAP
 from octavo.ops.gpu.rows import few_tile, is_exact, pairs_tile
 from octavo.ops.gpu.weights import KEY, device_bytes
 from octavo.ops.weight import ExpertBank, Weight
@@ -152,6 +153,7 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
         gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
         *bank.up.format.constants, bank.kind, True, slots is not None, False, rows, tile.spans, 1,
         is_exact(gate.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+        **OVERLAP,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = pairs_tile(down.columns, n_used)
@@ -159,6 +161,7 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
         hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns, n_used,
         *down.format.constants, slots is not None, tile.rows, triton.next_power_of_2(n_used),
         tile.spans, is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+        **OVERLAP,
     )  # fmt: skip
     return out
 

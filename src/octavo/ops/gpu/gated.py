@@ -16,6 +16,7 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor
+from octavo.ops.gpu.overlap import wait_for_inputs
 from octavo.ops.gpu.rows import (
     few_step,
     load_few,
@@ -83,6 +84,7 @@ def few_gate_up(
     With ids, a program takes one pair of token and expert; without, TOKENS tokens. With a scale,
     the last of the programs that share tokens computes their factors.
     """
+    wait_for_inputs()
     pair = tl.program_id(1) * TOKENS
     slot = tl.full([], 0, tl.int32)
     if HAS_IDS:
@@ -181,6 +183,7 @@ def few_down(
     EXACT: tl.constexpr,
 ):  # fmt: skip
     """out (T, n_rows): down(hidden) of tokens, times their factors."""
+    wait_for_inputs()
     first = tl.program_id(0) * ROWS
     n_blocks = columns // ELEMENTS
     rows = weight_rows(down, n_rows, first, n_blocks * BYTES, ROWS)
@@ -214,6 +217,7 @@ def pairs_down(
 
     A program reads its rows of all the token's experts at once: PAIRS of them, n_used count.
     """
+    wait_for_inputs()
     token, first = tl.program_id(1), tl.program_id(0) * ROWS
     n_blocks = columns // ELEMENTS
     pair = tl.arange(0, PAIRS)

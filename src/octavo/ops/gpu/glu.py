@@ -18,6 +18,7 @@ from octavo.ops.gpu.gated import (
     many_gate_up,
 )
 from octavo.ops.gpu.linear import HALF_TOKENS, halve
+from octavo.ops.gpu.overlap import OVERLAP
 from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, is_exact, many_tile
 from octavo.ops.gpu.weights import device_bytes, floats
 from octavo.ops.weight import Weight
@@ -53,6 +54,7 @@ def _few(
         *gate.format.constants, *up.format.constants, kind, False, False, scale is not None,
         rows, tile.spans, tokens, is_exact(gate.columns, tile.spans), num_warps=tile.warps,
         num_stages=1,
+        **OVERLAP,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
@@ -60,6 +62,7 @@ def _few(
         hidden, factors, out, down.data, down.format.table, down.rows, down.columns, n_tokens,
         *down.format.constants, scale is not None, tile.rows, tile.spans, tokens,
         is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+        **OVERLAP,
     )  # fmt: skip
     return out
 

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor, empty, find
+from octavo.ops.gpu.overlap import OVERLAP, wait_for_inputs
 from octavo.ops.gpu.rows import (
     FEW_TOKENS,
     SPAN,
@@ -72,6 +73,7 @@ def _few(
     HAS_BIAS: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_inputs()
     w, bias, n_rows, column, first = _of_program(
         tl.program_id(0), w0, w1, w2, w3, b0, b1, b2, b3, n0, n1, n2, n3, ROWS
     )
@@ -206,7 +208,7 @@ def few(x: Tensor, weights: tuple[Weight, ...], tile: FewTile) -> Tensor:
         n_tokens, *form.constants, tile.rows, tile.spans,
         triton.next_power_of_2(n_tokens), weights[0].bias is not None,
         is_exact(columns, tile.spans),
-        num_warps=tile.warps, num_stages=1,
+        num_warps=tile.warps, num_stages=1, **OVERLAP,
     )  # fmt: skip
     return out
 
