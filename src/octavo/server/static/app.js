@@ -4,7 +4,7 @@ import { onKeyWanted, setKey } from "./api.js";
 import { ChatView } from "./chat_view.js";
 import { Composer } from "./composer.js";
 import { askForKey, toast } from "./dialogs.js";
-import { h, iconButton, put } from "./dom.js";
+import { h, icon, iconButton, put } from "./dom.js";
 import { LANGUAGES, language, setLanguage, t } from "./i18n.js";
 import { ModelMenu } from "./model_menu.js";
 import { refresh } from "./models.js";
@@ -60,7 +60,7 @@ function bar(panel) {
   const words = iconButton("globe", `${t("language")}: ${LANGUAGES[other]}`, () => chooseLanguage(other), { "data-act": "language" });
   const lamp = iconButton(isDark() ? "sun" : "moon", t("theme"), () => {
     setTheme(isDark() ? "light" : "dark");
-    lamp.replaceWith(bar(panel).querySelector("[data-act=theme]"));
+    put(lamp, icon(isDark() ? "sun" : "moon"));
   }, { "data-act": "theme" });
   return h(
     "header.bar",

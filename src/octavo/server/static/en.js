@@ -68,7 +68,7 @@ export const en = {
   waiting: "Waiting …",
   readingPrompt: "Reading the prompt …",
   readingTokens: "Reading the prompt: {done} of {all} tokens",
-  timeLeft: "about {time} left",
+  timeLeft: ", about {time} left",
   waitingForModel: "Waiting for the model to load …",
   thinkingNow: "Thinking",
   thoughtFor: "Thought for {time}",

@@ -109,7 +109,7 @@ class AnswerView {
     this.prose.show(node.content);
     this.showCalls();
     this.status.hidden = !runs || !["waiting", "loading", "prompt"].includes(node.state);
-    if (!this.status.hidden) put(this.status, h("span.dots", { "aria-hidden": "true" }, h("i"), h("i"), h("i")), statusOf(node), readingBar(node));
+    if (!this.status.hidden) put(this.status, h("span.dots", { "aria-hidden": "true" }, h("i"), h("i"), h("i")), h("span.grow", null, statusOf(node)), readingBar(node));
     if (!runs) put(this.notice, noticeOf(this.conversation, node));
     else this.notice.replaceChildren();
     this.foot.hidden = runs;
@@ -199,7 +199,7 @@ function statusOf(node) {
   const { processed, total } = node.progress;
   const left = secondsLeft(node.progress);
   const text = t("readingTokens", { done: processed, all: total });
-  return left >= 2 ? `${text}, ${t("timeLeft", { time: seconds(Math.round(left)) })}` : text;
+  return left >= 2 ? text + t("timeLeft", { time: seconds(Math.round(left)) }) : text;
 }
 
 const isReading = (node) => node.state === "prompt" && node.progress?.processed < node.progress?.total;

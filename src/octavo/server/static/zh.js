@@ -64,7 +64,7 @@ export const zh = {
   waiting: "等待中……",
   readingPrompt: "正在读取提示……",
   readingTokens: "正在读取提示：{done} / {all} 个词元",
-  timeLeft: "约剩 {time}",
+  timeLeft: "，约剩 {time}",
   waitingForModel: "正在等待模型加载……",
   thinkingNow: "思考中",
   thoughtFor: "思考了 {time}",
