@@ -107,6 +107,13 @@ def test_templates_that_can_keep_thinking_do() -> None:
     assert kept.steady(asked, template(KEEPER)).template_args == {"preserve_thinking": False}
 
 
+def test_prompts_are_left_as_they_come_where_that_is_wanted() -> None:
+    kept, shape = Conversations(mends=False), template(KEEPER)
+    kept.begin(chat("Why?")).end(answered("So.", "I think"))
+    request = chat("Why?", "So.", "And?", system=HEADER.format("a1b2c") + "\nBe brief.")
+    assert kept.steady(request, shape) == request
+
+
 def test_thinking_is_bounded_and_the_oldest_goes() -> None:
     kept, shape = Conversations(max_thinking_bytes=1000), template(KEEPER)
     for number in range(20):

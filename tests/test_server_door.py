@@ -97,6 +97,18 @@ def test_bodies_too_large_or_broken() -> None:
             assert (refused.status_code, refused.json()["type"]) == (400, "error")
 
 
+def test_a_body_that_does_not_arrive() -> None:
+    with serving(ScriptedSession(PLAIN), Rules(body_seconds=0.05)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            head = (
+                "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n"
+                "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+            )
+            connection.sendall(head.encode())
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 408")
+
+
 def test_unknown_paths_are_cheap_and_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "octavo.server")
     with serving(ScriptedSession(PLAIN)) as address:

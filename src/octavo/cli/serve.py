@@ -93,6 +93,16 @@ class ServeFlags:
     max_body_mib: Annotated[
         int, typer.Option("--max-body-mib", min=1, help="Largest request body.")
     ] = 32
+    body_seconds: Annotated[
+        int, typer.Option("--body-seconds", min=1, help="Time for a request body to arrive.")
+    ] = 60
+    stable_prompts: Annotated[
+        bool,
+        typer.Option(
+            "--stable-prompts/--no-stable-prompts",
+            help="Drop headers that always change, put back thinking that clients leave out.",
+        ),
+    ] = True
     stop_seconds: Annotated[
         int, typer.Option("--stop-seconds", min=0, help="Time for answers to end when stopping.")
     ] = 30
@@ -146,6 +156,7 @@ def _after_loading(first: Resident, server: uvicorn.Server) -> None:
 def _fleet(model: str, serve: ServeFlags, load: LoadFlags, settings: Settings) -> Fleet:
     """The models of the command line. What nothing is called is told before anyone can call."""
     from octavo.hub.local import find_kept
+    from octavo.server.conversations import Conversations
     from octavo.server.fleet import Fleet
     from octavo.server.resident import Resident
 
@@ -164,7 +175,13 @@ def _fleet(model: str, serve: ServeFlags, load: LoadFlags, settings: Settings) -
     sources = {name: _Source(place, load, place == model) for name, place in named.items()}
     return Fleet(
         [
-            Resident(source.load, name, measure=source.measure, max_waiting=serve.max_queue)
+            Resident(
+                source.load,
+                name,
+                measure=source.measure,
+                max_waiting=serve.max_queue,
+                conversations=Conversations(mends=serve.stable_prompts),
+            )
             for name, source in sources.items()
         ],
         serve.max_memory,
@@ -238,6 +255,7 @@ def _rules(serve: ServeFlags, settings: Settings) -> Rules:
         hosts=tuple(name.lower() for name in serve.allowed_host or ()),
         origins=tuple(serve.allow_origin or ()),
         max_body_bytes=serve.max_body_mib << 20,
+        body_seconds=serve.body_seconds,
     )
 
 

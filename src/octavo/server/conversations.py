@@ -86,9 +86,13 @@ class Turn:
 
 
 class Conversations:
-    """The chats of one model. Any thread may use it."""
+    """The chats of one model. Any thread may use it.
 
-    def __init__(self, max_thinking_bytes: int = MAX_THINKING_BYTES) -> None:
+    Without `mends` prompts are left as they come.
+    """
+
+    def __init__(self, max_thinking_bytes: int = MAX_THINKING_BYTES, *, mends: bool = True) -> None:
+        self._mends = mends
         self._chats: deque[_Chat] = deque(maxlen=MAX_CHATS)
         self._thinking: OrderedDict[Digest, str] = OrderedDict()  # least recently used first
         self._n_bytes = 0
@@ -101,6 +105,8 @@ class Conversations:
         Headers that always change go, thinking that the client left out comes back, and the
         template keeps it if it can.
         """
+        if not self._mends:
+            return request
         messages = [_without_attribution(m) if m.role in _SYSTEM else m for m in request.messages]
         messages = [m for m in messages if m.role not in _SYSTEM or m.content]
         if template is None or template.reasoning_tags is None:

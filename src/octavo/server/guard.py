@@ -22,7 +22,6 @@ LOG = logging.getLogger("octavo.server")
 
 OPEN_PATHS = frozenset({"/health", "/v1/health", "/", "/docs"})  # no key needed
 OPEN_FOLDER = "/static/"  # the page's files: it has to be there to ask for the key
-BODY_SECONDS = 60.0  # in which a body has to arrive
 UNKNOWN_PATH = "other"  # so that invented paths do not fill the table of counts
 
 
@@ -39,6 +38,7 @@ class Rules:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()  # pages of these may read answers
     max_body_bytes: int = 32 << 20
+    body_seconds: float = 60.0  # in which a body has to arrive
 
 
 def check_address(host: str, keys: Iterable[str]) -> None:
@@ -93,7 +93,7 @@ class Guard:
     async def _pass(self, scope: Scope, receive: Receive, send: Send, record: Record) -> None:
         fault = self._refusal(scope)
         if fault is None and scope["method"] in ("POST", "PUT", "PATCH"):
-            body = await _read(receive, self._rules.max_body_bytes)
+            body = await _read(receive, self._rules)
             if body is None:
                 return
             if isinstance(body, Fault):
@@ -140,11 +140,11 @@ class Guard:
             self._tally.reuse_broken[cause] = self._tally.reuse_broken.get(cause, 0) + 1
 
 
-async def _read(receive: Receive, limit: int) -> bytes | Fault | None:
+async def _read(receive: Receive, rules: Rules) -> bytes | Fault | None:
     """The whole body; None if the client left before its end."""
-    body = bytearray()
+    body, limit = bytearray(), rules.max_body_bytes
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(rules.body_seconds):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -155,7 +155,7 @@ async def _read(receive: Receive, limit: int) -> bytes | Fault | None:
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        return Fault(408, f"the body did not arrive within {BODY_SECONDS:.0f} seconds")
+        return Fault(408, f"the body did not arrive within {rules.body_seconds:g} seconds")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

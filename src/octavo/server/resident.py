@@ -99,6 +99,7 @@ class Resident:
         load: gives the model, by the plan that `measure` made.
         measure: plans it; None: its size is not known, and it is never refused for that.
         max_waiting: requests that may wait besides those that the model computes at once.
+        conversations: what is remembered of its chats.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Resident:
         *,
         measure: Measure | None = None,
         max_waiting: int = 64,
+        conversations: Conversations | None = None,
     ) -> None:
         self.name = name
         self.created = int(time.time())
@@ -115,7 +117,7 @@ class Resident:
         self.error: Exception | None = None
         self.progress: tuple[str, int, int] = ("starting", 0, 0)
         self.tally = Tally({})
-        self.conversations = Conversations()
+        self.conversations = conversations or Conversations()
         self.n_running = 0  # requests that were admitted and have not ended
         self.was_ready = False
         self.last_used = 0.0  # of time.monotonic
