@@ -183,5 +183,5 @@ def test_plans_fit(shape: tuple[int, int, int, int], n_tokens: int) -> None:
     device = replace(find(), n_processors=132, shared_bytes=232_448, arch=90)
     launch = plan(device, "f16", spec_of(shape), shape[0], n_tokens, 1, 4096)
     assert launch.rows >= shape[0] // shape[1]
-    assert launch.splits * shape[1] <= 132
+    assert launch.splits * shape[1] <= 3 * 132
     assert launch.splits > 1 or n_tokens > 132

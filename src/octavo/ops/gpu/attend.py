@@ -146,7 +146,9 @@ def plan(
         most_rows = 64 if device.shared_bytes >= 90_000 else 32
     rows = max(16, power_of_2(group), min(most_rows, power_of_2(group * tokens)))
     n_programs = spec.n_kv_heads * most_pieces(n_tokens, n_sequences, rows // group)
-    wanted = max(1, device.n_processors // n_programs)
+    # Where reading is all the work, several programs on a multiprocessor hide each other's waits.
+    resident = 1 if rows > 16 else 3 if name == "f16" and device.shared_bytes > 200_000 else 2
+    wanted = max(1, resident * device.n_processors // n_programs)
     splits = min(wanted, max(1, n_pages * PAGE_TOKENS // kernels.LEAST_SPLIT))
     warps = 8 if rows * dims >= 128 * 128 else 4
     stages = 1 if device.arch and device.arch < 80 else 2

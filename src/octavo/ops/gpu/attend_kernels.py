@@ -138,7 +138,8 @@ def _read(
         at = block * N
         page = data + number.to(tl.int64) * LAYER.page_bytes
         number = tl.load(table + tl.minimum(block + 1, high - 1) * N // _POSITIONS)
-        in_page = block % (_POSITIONS // N) * N  # so written, it is seen to be a multiple of N
+        # So written, it is seen to be a multiple of N.
+        in_page = tl.cast(block, tl.int32) % (_POSITIONS // N) * N
         keys = LAYER.load_keys(page + head * LAYER.key_bytes, in_page, DIM, D, N)
         scores = tl.dot(queries, keys, input_precision="ieee")
         ahead = positions[:, None] - (at + tl.arange(0, N))[None, :]

@@ -73,30 +73,42 @@ def store_window(
 
 @triton.jit
 def _convolved(
-    qkv, stride, taps, conv, slot, token, begin, has_past, first, WIDTH: tl.constexpr,
-    D: tl.constexpr, SPEC: tl.constexpr,
-):  # fmt: skip
-    """A token's channels first:first + WIDTH after convolution and SiLU -> (D,)."""
+    qkv, stride, taps, conv, slot, token, begin, has_past, channels, is_channel, SPEC: tl.constexpr
+):
+    """Some channels of a token after convolution and SiLU, in the shape of `channels`."""
     KERNEL: tl.constexpr = SPEC.conv_kernel
-    i = tl.arange(0, D)
-    is_channel = i < WIDTH
-    total = tl.zeros((D,), tl.float32)
+    total = channels * 0.0
     for tap in tl.static_range(KERNEL):
         row = token - (KERNEL - 1) + tap
-        factor = tl.load(taps + (first + i) * KERNEL + tap, mask=is_channel, other=0.0)
-        at = qkv + tl.cast(row, tl.int64) * stride + first + i
-        x = tl.load(at, mask=i < only(WIDTH, row >= begin), other=0.0)
+        factor = tl.load(taps + channels * KERNEL + tap, mask=is_channel, other=0.0)
+        is_new = is_channel & (channels < only(SPEC.n_channels, row >= begin))
+        x = tl.load(qkv + tl.cast(row, tl.int64) * stride + channels, mask=is_new, other=0.0)
         if tap < KERNEL - 1:
             old = slot.to(tl.int64) * (KERNEL - 1) + row - begin + KERNEL - 1
-            is_old = i < only(WIDTH, (row < begin) & has_past)
-            x += tl.load(conv + old * SPEC.n_channels + first + i, mask=is_old, other=0.0)
+            is_old = is_channel & (channels < only(SPEC.n_channels, (row < begin) & has_past))
+            x += tl.load(conv + old * SPEC.n_channels + channels, mask=is_old, other=0.0)
         total += factor * x
     return silu(total)
 
 
 @triton.jit
-def _unit(x, eps):
-    return x / tl.sqrt(tl.sum(x * x, axis=0) + eps)
+def _query_and_key(qkv, args, key_head, eps, SPEC: tl.constexpr, DK: tl.constexpr):
+    """A token's query and key at length 1, (DK,) each.
+
+    Both as one array: of arrays smaller than the program, Triton would have each thread load all
+    that it multiplies with the state.
+    """
+    stride, taps, conv, slot, token, begin, has_past = args
+    i = tl.arange(0, DK)[None, :]
+    part = tl.arange(0, 2)[:, None]
+    channels = (part * SPEC.n_key_heads + key_head) * SPEC.key_dim + i
+    is_channel = (i < SPEC.key_dim) & (part < 2)
+    x = _convolved(
+        qkv, stride, taps, conv, slot, token, begin, has_past, channels, is_channel, SPEC
+    )
+    x = x / tl.sqrt(tl.sum(x * x, axis=1) + eps)[:, None]
+    q = tl.sum(tl.where(part == 0, x, 0.0), axis=0)
+    return q, tl.sum(tl.where(part == 1, x, 0.0), axis=0)
 
 
 @triton.jit
@@ -137,7 +149,7 @@ def recur_tokens(
     for token in range(begin, end):
         held = _one_token(
             held, qkv, z, alpha, beta, taps, conv, out, strides, eps, a_head, dt_head, weight,
-            token, begin, slot, has_past, head, q_first, k_first, v_first, SPEC, DK, DV,
+            token, begin, slot, has_past, head, key_head, SPEC, DK, DV,
         )  # fmt: skip
         target = tl.load(state_slots + token)
         if target >= 0:
@@ -163,16 +175,17 @@ def recur_tokens(
 @triton.jit
 def _one_token(
     held, qkv, z, alpha, beta, taps, conv, out, strides, eps, a, dt, weight,
-    token, begin, slot, has_past, head, q_first, k_first, v_first,
+    token, begin, slot, has_past, head, key_head,
     SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
     """Stores the token's output; gives the state (DK, DV) after it."""
     SCALE: tl.constexpr = SPEC.key_dim**-0.5
-    stride = strides[0]
-    args = qkv, stride, taps, conv, slot, token, begin, has_past
-    q = _unit(_convolved(*args, q_first, SPEC.key_dim, DK, SPEC), eps) * SCALE
-    k = _unit(_convolved(*args, k_first, SPEC.key_dim, DK, SPEC), eps)
-    v = _convolved(*args, v_first, SPEC.value_dim, DV, SPEC)
+    j = tl.arange(0, DV)
+    is_value = j < SPEC.value_dim
+    args = strides[0], taps, conv, slot, token, begin, has_past
+    q, k = _query_and_key(qkv, args, key_head, eps, SPEC, DK)
+    q *= SCALE
+    v = _convolved(qkv, *args, value_channel(head, SPEC) + j, is_value, SPEC)
     row = tl.cast(token, tl.int64)
     decay = tl.exp(log_decay(tl.load(alpha + row * strides[2] + head), a, dt))
     rate = tl.sigmoid(tl.load(beta + row * strides[3] + head))
@@ -180,8 +193,6 @@ def _one_token(
     asked = decay * tl.sum(held * q[:, None], axis=0)
     write = rate * (v - read)
     result = asked + tl.sum(k * q, axis=0) * write
-    j = tl.arange(0, DV)
-    is_value = j < SPEC.value_dim
     at = head * SPEC.value_dim + j
     gate = tl.load(z + row * strides[1] + at, mask=is_value, other=0.0)
     result = result / tl.sqrt(tl.sum(result * result, axis=0) / SPEC.value_dim + eps)

@@ -76,11 +76,12 @@ def load_values(block, first, n, DIM: tl.constexpr, D: tl.constexpr, N: tl.const
     scales_at = block.to(tl.pointer_type(tl.float16)) + groups * POSITIONS + positions
     if D == DIM:
         words = tl.load(words_at + dims)
-        scales = tl.load(scales_at, mask=positions < n, other=0.0)
+        scales = tl.load(scales_at)
     else:
         words = tl.load(words_at + dims, mask=dims < DIM, other=0)
-        is_held = (positions < n) & (groups < N_GROUPS)
-        scales = tl.load(scales_at, mask=is_held, other=0.0)
+        scales = tl.load(scales_at, mask=groups < N_GROUPS, other=0.0)
+    # Not a mask of the load, which would be one number at a time.
+    scales = tl.where(positions < n, scales, 0.0)
     numbers = tl.reshape(_unpack(words, N // 4, D), (N, D // GROUP, GROUP))
     return tl.reshape(numbers * tl.trans(scales)[:, :, None], (N, D))
 
