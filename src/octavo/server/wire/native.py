@@ -120,11 +120,17 @@ class NativeWriter:
             "generation_settings": settings_of(self._params),
             "prompt": self._prompt,
             "has_new_line": "\n" in answer.content,
-            "truncated": False,
+            "truncated": self._is_cut,
             "stop_type": _stop_type(answer),
             "stopping_word": answer.stop_text or "",
             "timings": timings(usage),
         }
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether the answer ended because the context did."""
+        limit, n = self._params.max_tokens, self._answer.usage.completion_tokens
+        return self._answer.finish_reason == "length" and (limit < 0 or n < limit)
 
     def _probabilities(self) -> dict[str, Any]:
         """Of the tokens that were made since the last call, if they were asked for."""
