@@ -167,11 +167,11 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
 
 
 def _block_tokens(n_pairs: int, n_experts: int) -> int:
-    """A block's last tile is half empty on average: small blocks for few pairs an expert."""
+    """A block's last tile is half empty on average, but unpacking its weights costs more."""
     mean = n_pairs / n_experts
-    if mean <= 16:
+    if mean <= 8:
         return 16
-    return 32 if mean <= 48 or find().shared_bytes < 100_000 else 64
+    return 32 if mean <= 24 or find().shared_bytes < 100_000 else 64
 
 
 def _many(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | None) -> Tensor:

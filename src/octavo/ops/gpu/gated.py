@@ -18,6 +18,7 @@ from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor
 from octavo.ops.gpu.overlap import wait_for_inputs
 from octavo.ops.gpu.rows import (
+    few_product,
     few_step,
     load_few,
     load_many,
@@ -84,10 +85,10 @@ def few_gate_up(
     With ids, a program takes one pair of token and expert; without, TOKENS tokens. With a scale,
     the last of the programs that share tokens computes their factors.
     """
-    wait_for_inputs()
     pair = tl.program_id(1) * TOKENS
     slot = tl.full([], 0, tl.int32)
     if HAS_IDS:
+        wait_for_inputs()
         slot = tl.load(ids + pair)
         if HAS_SLOTS:
             slot = tl.load(slots + slot)
@@ -96,6 +97,7 @@ def few_gate_up(
     first = tl.program_id(0) * ROWS
     t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
     if HAS_SCALE and first >= n_rows:
+        wait_for_inputs()
         factor = _factors(x, x_stride, n_here, scale, columns, TOKENS)
         tl.store(factors + pair + t, factor, mask=t < n_here)
     elif slot >= 0:
@@ -110,50 +112,29 @@ def few_gate_up(
                 pointers(gate, n_rows, both, g_blocks * GATE_BYTES),
                 pointers(up, n_rows, both, g_blocks * GATE_BYTES),
             )
-            total = tl.zeros([TOKENS, 2 * ROWS, SPANS * 128 // GATE_VEC], tl.float32)
-            for s in range(0, tl.cdiv(columns, 128), SPANS):
-                xs = load_few(
-                    x, x_stride, n_here, s, columns, GATE_RUN, GATE_VEC, SPANS, TOKENS, EXACT
-                )
-                total = few_step(
-                    total, xs[:, None, :], rows, gate_table, g_blocks, s, gate_parts,
-                    GATE_HAS_OFFSET, GATE_VEC, SPANS, EXACT,
-                )  # fmt: skip
-            g, u = tl.split(tl.sum(total, 2).reshape(TOKENS, ROWS, 2))
+            y = few_product(
+                x, x_stride, n_here, rows, gate_table, g_blocks, columns, gate_parts, GATE_VEC,
+                GATE_RUN, GATE_HAS_OFFSET, SPANS, TOKENS, EXACT, not HAS_IDS,
+            )  # fmt: skip
+            g, u = tl.split(y.reshape(TOKENS, ROWS, 2))
         else:
-            g = _few_rows(
+            g = few_product(
                 x, x_stride, n_here, pointers(gate, n_rows, row, g_blocks * GATE_BYTES), gate_table,
                 g_blocks, columns, gate_parts, GATE_VEC, GATE_RUN, GATE_HAS_OFFSET, SPANS, TOKENS,
-                EXACT,
+                EXACT, not HAS_IDS,
             )  # fmt: skip
-            u = _few_rows(
+            u = few_product(
                 x, x_stride, n_here, pointers(up, n_rows, row, u_blocks * UP_BYTES), up_table,
                 u_blocks, columns, up_parts, UP_VEC, UP_RUN, UP_HAS_OFFSET, SPANS, TOKENS, EXACT,
+                False,
             )  # fmt: skip
         mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
         places = hidden + (pair + t)[:, None].to(tl.int64) * n_rows + row[None, :]
         tl.store(places, activate(g, KIND) * u, mask=mask)
-
-
-@triton.jit
-def _few_rows(
-    x, x_stride, n_tokens, rows, table, n_blocks, columns,
-    parts: tl.constexpr,
-    VEC: tl.constexpr,
-    RUN: tl.constexpr,
-    HAS_OFFSET: tl.constexpr,
-    SPANS: tl.constexpr,
-    TOKENS: tl.constexpr,
-    EXACT: tl.constexpr,
-):  # fmt: skip
-    """Tokens times rows (R,) -> (TOKENS, R) float32."""
-    total = tl.zeros([TOKENS, rows.shape[0], SPANS * 128 // VEC], tl.float32)
-    for s in range(0, tl.cdiv(columns, 128), SPANS):
-        xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
-        total = few_step(
-            total, xs[:, None, :], rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS, EXACT
-        )
-    return tl.sum(total, 2)
+    else:  # so that sums need not tell what was never written
+        places = hidden + (pair + t)[:, None].to(tl.int64) * n_rows + row[None, :]
+        zeros = tl.zeros([TOKENS, ROWS], tl.float32)
+        tl.store(places, zeros, mask=(t < n_here)[:, None] & (row < n_rows)[None, :])
 
 
 @triton.jit
@@ -183,13 +164,12 @@ def few_down(
     EXACT: tl.constexpr,
 ):  # fmt: skip
     """out (T, n_rows): down(hidden) of tokens, times their factors."""
-    wait_for_inputs()
     first = tl.program_id(0) * ROWS
     n_blocks = columns // ELEMENTS
     rows = weight_rows(down, n_rows, first, n_blocks * BYTES, ROWS)
-    y = _few_rows(
+    y = few_product(
         hidden, columns, n_tokens, rows, table, n_blocks, columns, parts, VEC, RUN, HAS_OFFSET,
-        SPANS, TOKENS, EXACT,
+        SPANS, TOKENS, EXACT, True,
     )  # fmt: skip
     t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
     if HAS_FACTORS:
@@ -231,12 +211,11 @@ def pairs_down(
     total = tl.zeros([1, ROWS * PAIRS, SPANS * 128 // VEC], tl.float32)
     hidden += token * n_used * columns
     for s in range(0, tl.cdiv(columns, 128), SPANS):
+        q, scale, offset = parts(rows, table, n_blocks, s, SPANS, EXACT)
         xs = load_few(hidden, columns, n_used, s, columns, RUN, VEC, SPANS, PAIRS, EXACT)
         xs = (xs * factor[:, None])[None, :, :].broadcast_to(ROWS, PAIRS, SPANS * 128)
-        total = few_step(
-            total, xs.reshape(1, ROWS * PAIRS, SPANS * 128), rows, table, n_blocks, s, parts,
-            HAS_OFFSET, VEC, SPANS, EXACT,
-        )  # fmt: skip
+        xs = xs.reshape(1, ROWS * PAIRS, SPANS * 128)
+        total = few_step(total, xs, q, scale, offset, HAS_OFFSET, VEC)
     # Whatever lies in the place of an expert that is not here: it is not looked at.
     y = tl.where(slot[None, :] >= 0, tl.sum(total, 2), 0.0).reshape(ROWS, PAIRS)
     row = first + tl.arange(0, ROWS)

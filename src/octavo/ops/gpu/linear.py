@@ -10,16 +10,15 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor, empty, find
-from octavo.ops.gpu.overlap import OVERLAP, wait_for_inputs
+from octavo.ops.gpu.overlap import OVERLAP
 from octavo.ops.gpu.rows import (
     FEW_TOKENS,
     SPAN,
     FewTile,
     ManyTile,
-    few_step,
+    few_product,
     few_tile,
     is_exact,
-    load_few,
     many_product,
     many_tile,
     to_half,
@@ -73,19 +72,15 @@ def _few(
     HAS_BIAS: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
-    wait_for_inputs()
     w, bias, n_rows, column, first = _of_program(
         tl.program_id(0), w0, w1, w2, w3, b0, b1, b2, b3, n0, n1, n2, n3, ROWS
     )
     n_blocks = columns // ELEMENTS
     rows = weight_rows(w, n_rows, first, n_blocks * BYTES, ROWS)
-    total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
-    for s in range(0, tl.cdiv(columns, 128), SPANS):
-        xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
-        total = few_step(
-            total, xs[:, None, :], rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS, EXACT
-        )
-    y = tl.sum(total, 2)
+    y = few_product(
+        x, x_stride, n_tokens, rows, table, n_blocks, columns, parts, VEC, RUN, HAS_OFFSET, SPANS,
+        TOKENS, EXACT, True,
+    )  # fmt: skip
     row = first + tl.arange(0, ROWS)
     if HAS_BIAS:
         y += tl.load(bias + row, mask=row < n_rows, other=0.0)[None, :]

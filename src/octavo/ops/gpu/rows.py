@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from octavo.ops.gpu.device import IS_INTERPRETED, find
+from octavo.ops.gpu.overlap import wait_for_inputs
 
 FEW_TOKENS = 4
 SPAN = 128  # weights; `ops.gpu.quants` says why
@@ -153,38 +154,62 @@ def _load_x(places, k, is_token, columns, EXACT: tl.constexpr):
 
 
 @triton.jit
-def few_step(
-    before,
-    x,
-    rows,
-    table,
-    n_blocks,
-    first,
-    parts: tl.constexpr,
-    HAS_OFFSET: tl.constexpr,
-    VEC: tl.constexpr,
-    SPANS: tl.constexpr,
-    EXACT: tl.constexpr,
-):
-    """Adds a part of a product of x with rows (R,): (T, R, SPANS * 128 / VEC).
+def few_step(before, x, q, scale, offset, HAS_OFFSET: tl.constexpr, VEC: tl.constexpr):
+    """Adds a part of a product of x with rows (R,): (T, R, N / VEC).
 
-    x is (T, 1, SPANS * 128), or with another x for each row (T, R, SPANS * 128).
-
-    Each thread multiplies its VEC neighbours and scales their sum. What is left to add up is the
-    last axis, once, when all steps are done.
+    q, scale and offset are a format's `parts` of N columns of the rows; x is (T, 1, N), or with
+    another x for each row (T, R, N). Each thread multiplies its VEC neighbours and scales their
+    sum. What is left to add up is the last axis, once, when all steps are done.
     """
-    R: tl.constexpr = rows.shape[0]
     T: tl.constexpr = x.shape[0]
-    N: tl.constexpr = SPANS * 128 // VEC
-    q, scale, offset = parts(rows, table, n_blocks, first, SPANS, EXACT)
+    S: tl.constexpr = x.shape[1]
+    R: tl.constexpr = q.shape[0]
+    N: tl.constexpr = x.shape[2] // VEC
     G: tl.constexpr = scale.shape[1] * scale.shape[2]
-    product = q.reshape(1, R, SPANS * 128) * x
+    product = q.reshape(1, R, N * VEC) * x
     sums = tl.sum(product.reshape(T, R, N, VEC), 3).reshape(T, R, G, N // G)
     total = before.reshape(T, R, G, N // G) + sums * scale.reshape(1, scale.shape[0], G, 1)
     if HAS_OFFSET:
-        sums = tl.sum(x.reshape(T, x.shape[1], N, VEC), 3).reshape(T, x.shape[1], G, N // G)
+        sums = tl.sum(x.reshape(T, S, N, VEC), 3).reshape(T, S, G, N // G)
         total += sums * offset.reshape(1, R, G, 1)
     return total.reshape(T, R, N)
+
+
+@triton.jit
+def few_product(
+    x,
+    x_stride,
+    n_tokens,
+    rows,
+    table,
+    n_blocks,
+    columns,
+    parts: tl.constexpr,
+    VEC: tl.constexpr,
+    RUN: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    SPANS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    EXACT: tl.constexpr,
+    IS_EARLY: tl.constexpr,
+):
+    """Tokens times rows (R,) -> (TOKENS, R) float32.
+
+    With IS_EARLY this waits for the kernel before, and reads weights, which no kernel writes,
+    ahead of that.
+    """
+    q, scale, offset = parts(rows, table, n_blocks, 0, SPANS, EXACT)
+    if IS_EARLY:
+        wait_for_inputs()
+    xs = load_few(x, x_stride, n_tokens, 0, columns, RUN, VEC, SPANS, TOKENS, EXACT)[:, None, :]
+    total = tl.zeros([TOKENS, rows.shape[0], SPANS * 128 // VEC], tl.float32)
+    total = few_step(total, xs, q, scale, offset, HAS_OFFSET, VEC)
+    for s in range(SPANS, tl.cdiv(columns, 128), SPANS):
+        # Names of their own: those from before the loop would be carried through it.
+        q_s, scale_s, offset_s = parts(rows, table, n_blocks, s, SPANS, EXACT)
+        x_s = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
+        total = few_step(total, x_s[:, None, :], q_s, scale_s, offset_s, HAS_OFFSET, VEC)
+    return tl.sum(total, 2)
 
 
 @triton.jit
