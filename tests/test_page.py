@@ -397,7 +397,7 @@ def test_conversations_stay_and_can_be_taken_along(opened: Opener, tmp_path: Pat
         download.value.save_as(kept)
         page.once("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Delete all").click()
-        page.wait_for_function("!document.querySelector('.list li')")
+        page.wait_for_function("() => !document.querySelector('.list li')")
         page.set_input_files("#settings-dialog input[type=file]", kept)
         page.get_by_text("2 conversations were imported.").wait_for()
         page.keyboard.press("Escape")
@@ -476,7 +476,7 @@ def test_markup_from_text_is_forbidden_by_the_browser(opened: Opener) -> None:
     with serving(ScriptedSession(PLAIN)) as address, opened(address, ("TrustedHTML",)) as page:
         tried = "() => { try { document.body.innerHTML = '<b>x</b>' } catch (e) { return e.name } }"
         assert page.evaluate(tried) == "TypeError"
-        page.wait_for_function("window.faults.length == 1")
+        page.wait_for_function("() => window.faults.length == 1")
         page.evaluate("window.faults = []")  # it was ours
 
 
@@ -583,7 +583,7 @@ def test_dropped_files_are_taken(opened: Opener) -> None:
         page.evaluate(drop)
         page.get_by_text("13 characters").wait_for()
         page.get_by_role("button", name="Remove d.txt").click()
-        page.wait_for_function("!document.querySelector('.composer .chip')")
+        page.wait_for_function("() => !document.querySelector('.composer .chip')")
 
 
 # Around the chat
@@ -627,7 +627,9 @@ def test_inspector_shows_what_was_sent(opened: Opener) -> None:
         page.get_by_text("Copied").wait_for(state="attached")
         assert json.loads(page.evaluate("navigator.clipboard.readText()")) == sent[1]
         panel.get_by_role("button", name="Copy as curl").click()
-        page.wait_for_function("navigator.clipboard.readText().then(t => t.startsWith('curl'))")
+        page.wait_for_function(
+            "() => navigator.clipboard.readText().then(t => t.startsWith('curl'))"
+        )
         words = shlex.split(page.evaluate("navigator.clipboard.readText()"))
         assert words[2] == f"{address}/v1/chat/completions"
         assert json.loads(words[words.index("-d") + 1]) == sent[1]
@@ -654,7 +656,7 @@ def test_key_is_asked_for_and_kept(opened: Opener) -> None:
     with serving(session, rules) as address, opened(address, allowed=("status of 401",)) as page:
         field = page.get_by_label("API key")
         page.keyboard.press("Escape")  # without a key nothing happens, until something is asked
-        page.wait_for_function("!document.querySelector('dialog')")
+        page.wait_for_function("() => !document.querySelector('dialog')")
         say(page, "Hello?")
         field.fill("wrong")
         field.press("Enter")
@@ -847,7 +849,7 @@ def test_words_can_be_read(opened: Opener, scheme: str) -> None:
 
 def test_dark_and_light(opened: Opener) -> None:
     ground = "getComputedStyle(document.documentElement).backgroundColor"
-    is_light = f"{ground} === 'rgb(251, 250, 247)'"
+    is_light = f"() => {ground} === 'rgb(251, 250, 247)'"
     with (
         serving(ScriptedSession(PLAIN)) as address,
         opened(address, color_scheme="dark") as page,
@@ -858,7 +860,7 @@ def test_dark_and_light(opened: Opener) -> None:
         page.reload()
         page.wait_for_function(is_light)
         page.get_by_role("button", name="Light or dark").click()
-        page.wait_for_function(f"!({is_light})")
+        page.wait_for_function(f"() => !({is_light})()")
 
 
 def test_narrow_screens(opened: Opener) -> None:
