@@ -25,7 +25,7 @@ from octavo.ops.gpu.gated import (
 )
 from octavo.ops.gpu.linear import halve
 from octavo.ops.gpu.overlap import OVERLAP
-from octavo.ops.gpu.rows import few_tile, is_exact, pairs_tile
+from octavo.ops.gpu.rows import few_tile, is_exact, is_turing, pairs_tile
 from octavo.ops.gpu.weights import KEY, device_bytes
 from octavo.ops.weight import ExpertBank, Weight
 
@@ -169,7 +169,7 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
 def _block_tokens(n_pairs: int, n_experts: int) -> int:
     """A block's last tile is half empty on average, but unpacking its weights costs more."""
     mean = n_pairs / n_experts
-    if mean <= 8:
+    if mean <= 8 or is_turing():
         return 16
     return 32 if mean <= 24 or find().shared_bytes < 100_000 else 64
 
@@ -183,8 +183,8 @@ def _many(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | N
     table = ids if slots is None else slots
     given = halve(x)
     hidden = empty(ids.numel(), gate.rows, dtype=torch.float16)
-    options: dict[str, Any] = {"num_warps": 4, "num_stages": 2}
-    rows = 64
+    options: dict[str, Any] = {"num_warps": 4, "num_stages": 1 if is_turing() else 2}
+    rows = 32 if is_turing() else 64
     many_gate_up[(len(blocks), triton.cdiv(gate.rows, rows))](
         given, given.stride(0), order, starts, blocks, table, hidden, *as_args(gate),
         *as_args(bank.up), gate.rows, gate.columns, ids.numel(), n_used, *gate.format.constants,

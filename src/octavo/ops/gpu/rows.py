@@ -66,13 +66,23 @@ class ManyTile(NamedTuple):
     stages: int
 
 
+def is_turing() -> bool:
+    """Whether Triton multiplies tiles without matrix units, one product at a time.
+
+    Larger tiles than the smallest would not fit into the registers.
+    """
+    return 0 < find().arch < 80
+
+
 def many_tile(n_tokens: int) -> ManyTile:
     """The tile of tokens is as small as it may be: each token of it costs, used or not."""
+    if is_turing():
+        return ManyTile(16, 32, 4, 1)
     if n_tokens <= 16:
         return ManyTile(16, 32, 4, 2)
     if n_tokens <= 64:
         return ManyTile(32, 64, 4, 2)
-    if find().shared_bytes < 100_000:  # Turing
+    if find().shared_bytes < 100_000:
         return ManyTile(64, 64, 4, 1)
     return ManyTile(128, 128, 8, 2)
 
