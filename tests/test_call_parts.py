@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import octavo
 from octavo.chat import Content, ToolCalled
 from octavo.text import formats
 from octavo.text.formats._declared import Tools
@@ -19,7 +22,7 @@ from octavo.types import SamplingParams, ToolChoice
 from test_chat import END, Case
 from test_formats import DECLARED, _nasty
 from test_tool_mode import CALL as READ_CALL
-from test_tool_mode import READ, TOOLED
+from test_tool_mode import NAMES, READ, TOOLED, _random_request
 from tool_texts import TEMPLATES, written
 
 TOOLS = Tools(DECLARED)
@@ -193,3 +196,20 @@ def test_a_call_that_is_cut_off_is_not_in_the_answer() -> None:
     shown = "".join(e.text for e in reply if isinstance(e, CallPart))
     assert shown == '{"path": "a.t'
     assert (reply.answer.content, reply.answer.tool_calls) == ("", [])
+
+
+@pytest.mark.parametrize("dialect", ["hermes", "qwen3_xml"])
+def test_a_model_of_random_weights_is_shown_as_it_calls(
+    tiny_file: Callable[..., Path], dialect: str
+) -> None:
+    changes = {
+        "block_count": 1,
+        "context_length": 2048,
+        "tokenizer.chat_template": f"{NAMES}{TEMPLATES[dialect]} #}}",
+    }
+    with octavo.load(tiny_file("qwen3", changes=changes), context=2048, sequences=4) as session:
+        for seed in range(8):
+            events = list(session.ask(replace(_random_request(seed), call_parts=True)))
+            shown = "".join(e.text for e in events if isinstance(e, CallPart))
+            _, [(_, arguments)] = joined(events)
+            assert shown == arguments
