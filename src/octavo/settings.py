@@ -7,6 +7,7 @@ the flags of commands (`cli/_settings.py`).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class Settings:
     isa: str  # OCTAVO_ISA: highest instruction-set level to use; "" = the processor's best
     threads: int  # OCTAVO_THREADS: worker threads; 0 = one per physical core
     offline: bool  # OCTAVO_OFFLINE: never reach for the network
-    gpu_overlap: bool = True  # OCTAVO_NO_GPU_OVERLAP=1: no kernel starts before the last one ends
+    gpu_overlap: bool = False  # OCTAVO_GPU_OVERLAP=1: kernels are brought up before the last ends
     hf_endpoint: str = "https://huggingface.co"  # HF_ENDPOINT: Hugging Face, or a mirror of it
     ms_endpoint: str = "https://modelscope.cn"  # MODELSCOPE_ENDPOINT: the same for ModelScope
     api_key: str = field(default="", repr=False)  # OCTAVO_API_KEY: what `serve` asks clients for
@@ -46,7 +47,7 @@ class Settings:
             isa=_choice("OCTAVO_ISA", ISA_LEVELS),
             threads=_whole_number("OCTAVO_THREADS", 0, 1024),
             offline=_whole_number("OCTAVO_OFFLINE", 0, 1) == 1,
-            gpu_overlap=_whole_number("OCTAVO_NO_GPU_OVERLAP", 0, 1) == 0,
+            gpu_overlap=_whole_number("OCTAVO_GPU_OVERLAP", 0, 1) == 1,
             hf_endpoint=os.environ.get("HF_ENDPOINT") or cls.hf_endpoint,
             ms_endpoint=os.environ.get("MODELSCOPE_ENDPOINT") or cls.ms_endpoint,
             api_key=os.environ.get("OCTAVO_API_KEY", ""),
@@ -84,6 +85,12 @@ def tables(path: Path) -> dict[str, dict[str, Any]]:
                 f"{path}: {key!r} stands outside of a table", "Put it under [serve], [run] ..."
             )
     return found
+
+
+def environment(variables: Mapping[str, str], unset: Iterable[str] = ()) -> dict[str, str]:
+    """The environment of this process with changes: what another program is started with."""
+    without = set(unset)
+    return {k: v for k, v in os.environ.items() if k not in without} | dict(variables)
 
 
 def _choice(name: str, allowed: tuple[str, ...]) -> str:
