@@ -17,10 +17,10 @@ COMPILE = Path(__file__).parent / "gpu_compile.py"
 TARGETS = {"cuda:75": 65536, "cuda:89": 101376, "hip:gfx1100": 65536, "hip:gfx90a": 65536}
 KERNELS = {
     "q6_k": {"_embed", "_few", "_many", "_halve"},
-    "experts": {"few_gate_up", "pairs_down", "_sort", "many_gate_up", "many_down", "sum_pairs"},
+    "experts": {"few_gate_up", "few_down", "_sort", "many_gate_up", "many_down", "sum_pairs"},
     "glu": {"few_gate_up", "few_down", "many_gate_up", "many_down"},
 }
-FEW = {"_few", "few_gate_up", "few_down", "pairs_down"}
+FEW = {"_few", "few_gate_up", "few_down"}
 
 
 @pytest.mark.parametrize("word", sorted(KERNELS))

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor, empty
-from octavo.ops.gpu.rows import SPAN, is_exact, unpack
+from octavo.ops.gpu.rows import SPAN, unpack
 from octavo.ops.gpu.weights import device_bytes
 from octavo.ops.weight import Weight
 
@@ -20,13 +20,12 @@ def _embed(
     ELEMENTS: tl.constexpr,
     BYTES: tl.constexpr,
     SPANS: tl.constexpr,
-    EXACT: tl.constexpr,
 ):  # fmt: skip
     t, first = tl.program_id(1), tl.program_id(0) * SPANS
     n_blocks = columns // ELEMENTS
     row = tl.load(ids + t + tl.arange(0, 1)).to(tl.int64)
     rows = data + row * (n_blocks * BYTES)
-    values = unpack(rows, table, n_blocks, first, parts, HAS_OFFSET, SPANS, EXACT) * scale
+    values = unpack(rows, table, n_blocks, first, parts, HAS_OFFSET, SPANS) * scale
     k = first * 128 + tl.arange(0, SPANS * 128)
     tl.store(out + t.to(tl.int64) * columns + k[None, :], values, mask=(k < columns)[None, :])
 
@@ -42,7 +41,6 @@ def embed(table: Weight, ids: Tensor, scale: float = 1.0) -> Tensor:
     grid = (triton.cdiv(columns, SPAN * spans), len(ids))
     _embed[grid](
         device_bytes(table), ids, out, form.table, columns, float(scale), form.parts,
-        form.has_offset, form.block_elements, form.block_bytes, spans,
-        is_exact(columns, spans), num_warps=4,
+        form.has_offset, form.block_elements, form.block_bytes, spans, num_warps=4,
     )  # fmt: skip
     return out

@@ -17,15 +17,15 @@ from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.gated import (
     Matrices,
     as_args,
+    few_down,
     few_gate_up,
     many_down,
     many_gate_up,
-    pairs_down,
     sum_pairs,
 )
 from octavo.ops.gpu.linear import halve
 from octavo.ops.gpu.overlap import OVERLAP
-from octavo.ops.gpu.rows import few_tile, is_exact, is_turing, pairs_tile
+from octavo.ops.gpu.rows import few_tile, is_turing
 from octavo.ops.gpu.weights import KEY, device_bytes
 from octavo.ops.weight import ExpertBank, Weight
 
@@ -146,32 +146,31 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
     gate, down = bank.gate, bank.down
     hidden = empty(ids.numel(), gate.rows)
     table = ids if slots is None else slots
-    tile = few_tile(2 * gate.rows * ids.numel(), gate.columns, 1)
-    rows = max(1, tile.rows // 2)  # of gate and of up
-    few_gate_up[(triton.cdiv(gate.rows, rows), ids.numel())](
+    tile = few_tile(gate.rows * ids.numel(), gate.columns, 1)
+    few_gate_up[(triton.cdiv(gate.rows, tile.rows), ids.numel())](
         x, x.stride(0), ids, table, hidden, hidden, hidden, *as_args(gate), *as_args(bank.up),
         gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
-        *bank.up.format.constants, bank.kind, True, slots is not None, False, rows, tile.spans, 1,
-        is_exact(gate.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+        *bank.up.format.constants, bank.kind, True, slots is not None, False, tile.rows,
+        tile.spans, 1, num_warps=tile.warps, num_stages=1,
         **OVERLAP,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
-    tile = pairs_tile(down.columns, n_used)
-    pairs_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
-        hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns, n_used,
-        *down.format.constants, slots is not None, tile.rows, triton.next_power_of_2(n_used),
-        tile.spans, is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+    tile = few_tile(down.rows * n_tokens, down.columns, 1)
+    few_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
+        hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns,
+        n_tokens, n_used, *down.format.constants, True, slots is not None, True, tile.rows,
+        tile.spans, 1, num_warps=tile.warps, num_stages=1,
         **OVERLAP,
     )  # fmt: skip
     return out
 
 
 def _block_tokens(n_pairs: int, n_experts: int) -> int:
-    """A block's last tile is half empty on average, but unpacking its weights costs more."""
+    """A block's last tile is half empty on average: small blocks for few pairs an expert."""
     mean = n_pairs / n_experts
-    if mean <= 8 or is_turing():
+    if mean <= 16 or is_turing():
         return 16
-    return 32 if mean <= 24 or find().shared_bytes < 100_000 else 64
+    return 32 if mean <= 48 or find().shared_bytes < 100_000 else 64
 
 
 def _many(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | None) -> Tensor:
@@ -188,14 +187,13 @@ def _many(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | N
     many_gate_up[(len(blocks), triton.cdiv(gate.rows, rows))](
         given, given.stride(0), order, starts, blocks, table, hidden, *as_args(gate),
         *as_args(bank.up), gate.rows, gate.columns, ids.numel(), n_used, *gate.format.constants,
-        *bank.up.format.constants, bank.kind, True, slots is not None, tokens, rows,
-        is_exact(gate.columns, 1), **options,
+        *bank.up.format.constants, bank.kind, True, slots is not None, tokens, rows, **options,
     )  # fmt: skip
     pairs = empty(ids.numel(), down.rows, dtype=torch.float16)
     many_down[(len(blocks), triton.cdiv(down.rows, rows))](
         hidden, order, starts, blocks, table, weights, pairs, *as_args(down), down.rows,
         down.columns, ids.numel(), *down.format.constants, True, slots is not None, True, tokens,
-        rows, is_exact(down.columns, 1), **options,
+        rows, **options,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     block = 1024

@@ -19,7 +19,7 @@ from octavo.ops.gpu.gated import (
 )
 from octavo.ops.gpu.linear import HALF_TOKENS, halve
 from octavo.ops.gpu.overlap import OVERLAP
-from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, is_exact, many_tile
+from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, many_tile
 from octavo.ops.gpu.weights import device_bytes, floats
 from octavo.ops.weight import Weight
 
@@ -45,23 +45,20 @@ def _few(
     n_tokens = len(x)
     tokens = triton.next_power_of_2(n_tokens)
     hidden, factors = empty(n_tokens, gate.rows), empty(n_tokens)
-    tile = few_tile(2 * gate.rows, gate.columns, tokens)
-    rows = max(1, tile.rows // 2)  # of gate and of up
-    n_programs = triton.cdiv(gate.rows, rows) + (scale is not None)
-    few_gate_up[(n_programs, 1)](
+    tile = few_tile(gate.rows, gate.columns, tokens)
+    few_gate_up[(triton.cdiv(gate.rows, tile.rows), 1)](
         x, x.stride(0), x, x, hidden, factors if scale is None else scale, factors,
-        *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1,
-        *gate.format.constants, *up.format.constants, kind, False, False, scale is not None,
-        rows, tile.spans, tokens, is_exact(gate.columns, tile.spans), num_warps=tile.warps,
-        num_stages=1,
+        *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *gate.format.constants,
+        *up.format.constants, kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
+        num_warps=tile.warps, num_stages=1,
         **OVERLAP,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
-    few_down[(triton.cdiv(down.rows, tile.rows),)](
-        hidden, factors, out, down.data, down.format.table, down.rows, down.columns, n_tokens,
-        *down.format.constants, scale is not None, tile.rows, tile.spans, tokens,
-        is_exact(down.columns, tile.spans), num_warps=tile.warps, num_stages=1,
+    few_down[(triton.cdiv(down.rows, tile.rows), 1)](
+        hidden, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens, 1,
+        *down.format.constants, False, False, scale is not None, tile.rows, tile.spans, tokens,
+        num_warps=tile.warps, num_stages=1,
         **OVERLAP,
     )  # fmt: skip
     return out
@@ -81,12 +78,11 @@ def _many(
     many_gate_up[(n_blocks, triton.cdiv(gate.rows, rows))](
         given, given.stride(0), x, x, x, x, hidden, *as_args(gate), *as_args(up), gate.rows,
         gate.columns, n_tokens, 1, *gate.format.constants, *up.format.constants, kind, False, False,
-        tile.tokens, rows, is_exact(gate.columns, 1), **options,
+        tile.tokens, rows, **options,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     many_down[(n_blocks, triton.cdiv(down.rows, tile.rows))](
         hidden, x, x, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens,
-        *down.format.constants, False, False, scale is not None, tile.tokens, tile.rows,
-        is_exact(down.columns, 1), **options,
+        *down.format.constants, False, False, scale is not None, tile.tokens, tile.rows, **options,
     )  # fmt: skip
     return out

@@ -10,15 +10,15 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor, empty, find
-from octavo.ops.gpu.overlap import OVERLAP
+from octavo.ops.gpu.overlap import OVERLAP, wait_for_inputs
 from octavo.ops.gpu.rows import (
     FEW_TOKENS,
     SPAN,
     FewTile,
     ManyTile,
-    few_product,
+    few_step,
     few_tile,
-    is_exact,
+    load_few,
     many_product,
     many_tile,
     to_half,
@@ -70,17 +70,18 @@ def _few(
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    EXACT: tl.constexpr,
 ):  # fmt: skip
+    wait_for_inputs()
     w, bias, n_rows, column, first = _of_program(
         tl.program_id(0), w0, w1, w2, w3, b0, b1, b2, b3, n0, n1, n2, n3, ROWS
     )
     n_blocks = columns // ELEMENTS
     rows = weight_rows(w, n_rows, first, n_blocks * BYTES, ROWS)
-    y = few_product(
-        x, x_stride, n_tokens, rows, table, n_blocks, columns, parts, VEC, RUN, HAS_OFFSET, SPANS,
-        TOKENS, EXACT, True,
-    )  # fmt: skip
+    total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
+    for s in range(0, tl.cdiv(columns, 128), SPANS):
+        xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS)
+        total += few_step(xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS)
+    y = tl.sum(total, 2)
     row = first + tl.arange(0, ROWS)
     if HAS_BIAS:
         y += tl.load(bias + row, mask=row < n_rows, other=0.0)[None, :]
@@ -105,7 +106,6 @@ def _many(
     ROWS: tl.constexpr,
     TOKENS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    EXACT: tl.constexpr,
 ):  # fmt: skip
     # Neighbouring programs share rows of the weight, which are then read from memory once.
     w, bias, n_rows, column, first = _of_program(
@@ -120,7 +120,7 @@ def _many(
     end = tl.minimum((split + 1) * split_spans, tl.cdiv(columns, 128))
     y = many_product(
         places, is_token, rows, table, n_blocks, columns, split * split_spans, end, parts,
-        HAS_OFFSET, TOKENS, ROWS, EXACT,
+        HAS_OFFSET, TOKENS, ROWS,
     )  # fmt: skip
     row = first + tl.arange(0, ROWS)
     if HAS_BIAS:
@@ -202,7 +202,6 @@ def few(x: Tensor, weights: tuple[Weight, ...], tile: FewTile) -> Tensor:
         x, x.stride(0), out, out.stride(0), *_of_weights(weights, out), form.table, columns,
         n_tokens, *form.constants, tile.rows, tile.spans,
         triton.next_power_of_2(n_tokens), weights[0].bias is not None,
-        is_exact(columns, tile.spans),
         num_warps=tile.warps, num_stages=1, **OVERLAP,
     )  # fmt: skip
     return out
@@ -226,7 +225,7 @@ def many(x: Tensor, weights: tuple[Weight, ...], tile: ManyTile, n_splits: int) 
     _many[grid](
         x, x.stride(0), parts, sum(n_rows), *_of_weights(weights, parts), form.table, columns,
         n_tokens, split_spans, *form.constants, tile.rows,
-        tile.tokens, weights[0].bias is not None, is_exact(columns, 1),
+        tile.tokens, weights[0].bias is not None,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return parts[0] if n_splits == 1 else parts.sum(0)

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 
 from octavo.ops.gpu.device import IS_INTERPRETED, find
-from octavo.ops.gpu.overlap import wait_for_inputs
 
 FEW_TOKENS = 4
 SPAN = 128  # weights; `ops.gpu.quants` says why
@@ -29,32 +28,20 @@ class FewTile(NamedTuple):
     warps: int
 
 
-def is_exact(columns: int, spans: int) -> bool:
-    """Whether steps of so many spans end where the columns do."""
-    return columns % (SPAN * spans) == 0
-
-
 def few_tile(n_rows: int, columns: int, n_tokens: int) -> FewTile:
     """For `n_rows` rows in all of the launch's programs.
 
-    One warp a program: what a row needs from its neighbours then moves without waiting for other
-    warps, and programs are small enough to fill the device evenly.
+    One warp a program: what a row needs from its neighbours then moves by shuffles, without
+    barriers, and programs are small enough to fill the device evenly. Two rows share the
+    activations where there are rows enough to fill the device with half as many programs.
     """
-    # Rows of a program share activations, but every processor wants 16 programs to fill its time.
-    rows = 4
-    while rows > 1 and (rows * n_tokens > 8 or n_rows < rows * 16 * find().n_processors):
-        rows //= 2
-    # A step's weights lie in registers: few enough of them for two dozen programs a processor.
-    spans = min(8 // max(rows, n_tokens), triton.next_power_of_2(-(-columns // SPAN)))
+    # Sums of each weight and token stay in registers until the end: 32 of them a thread.
+    spans = min(8 // triton.next_power_of_2(n_tokens), triton.next_power_of_2(-(-columns // SPAN)))
+    many = n_rows >= 64 * find().n_processors
+    rows = 2 if many and n_tokens <= 2 else 1
     if IS_INTERPRETED:  # there, programs run one after the other
         rows = 64
     return FewTile(rows, spans, 1)
-
-
-def pairs_tile(columns: int, n_used: int) -> FewTile:
-    """For programs that take a row of each of `n_used` experts."""
-    spans = max(1, min(8 // triton.next_power_of_2(n_used), -(-columns // SPAN)))
-    return FewTile(32 if IS_INTERPRETED else 1, spans, 1)
 
 
 class ManyTile(NamedTuple):
@@ -90,13 +77,8 @@ def many_tile(n_tokens: int) -> ManyTile:
 @triton.jit
 def weight_rows(w, n_rows, first, row_bytes, ROWS: tl.constexpr):
     """Pointers (ROWS,) to the rows from `first` on; those beyond the last are the last again."""
-    return pointers(w, n_rows, first + tl.arange(0, ROWS), row_bytes)
-
-
-@triton.jit
-def pointers(w, n_rows, row, row_bytes):
-    """Pointers to rows; for those beyond the last, to the last."""
-    return w + tl.minimum(row, n_rows - 1).to(tl.int64) * row_bytes
+    row = tl.minimum(first + tl.arange(0, ROWS), n_rows - 1)
+    return w + row.to(tl.int64) * row_bytes
 
 
 @triton.jit
@@ -108,11 +90,10 @@ def unpack(
     parts: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
     SPANS: tl.constexpr,
-    EXACT: tl.constexpr,
 ):
     """The weights of spans first:first + SPANS of the rows: (R, SPANS * 128) float32."""
     R: tl.constexpr = rows.shape[0]
-    q, scale, offset = parts(rows, table, n_blocks, first, SPANS, EXACT)
+    q, scale, offset = parts(rows, table, n_blocks, first, SPANS)
     G: tl.constexpr = scale.shape[1] * scale.shape[2]
     w = q.reshape(R, G, SPANS * 128 // G) * scale.reshape(scale.shape[0], G)[:, :, None]
     if HAS_OFFSET:
@@ -131,7 +112,6 @@ def load_few(
     VEC: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
-    EXACT: tl.constexpr,
 ):
     """Float32 activations (TOKENS, SPANS * 128), lying as weights of a format do.
 
@@ -144,82 +124,45 @@ def load_few(
     is_token = (t < n_tokens)[:, None]
     if RUN == 0:
         k = tl.max_contiguous(tl.arange(0, SPANS * 128), VEC)[None, :]
-        return _load_x(places + k, k, is_token, columns, EXACT)
+        return tl.load(places + k, mask=is_token & (k < columns), other=0.0)
     else:
         i = tl.arange(0, SPANS * 64)
         k = tl.max_contiguous(i // RUN * (2 * RUN) + i % RUN, VEC)[None, :]
-        low = _load_x(places + k, k, is_token, columns, EXACT)
-        high = _load_x(places + k + RUN, k + RUN, is_token, columns, EXACT)
+        low = tl.load(places + k, mask=is_token & (k < columns), other=0.0)
+        high = tl.load(places + k + RUN, mask=is_token & (k + RUN < columns), other=0.0)
         both = tl.join(low, high).reshape(TOKENS, SPANS * 64 // RUN, RUN, 2).permute(0, 1, 3, 2)
         return both.reshape(TOKENS, SPANS * 128)
 
 
 @triton.jit
-def _load_x(places, k, is_token, columns, EXACT: tl.constexpr):
-    if not EXACT:
-        is_token = is_token & (k < columns)
-    elif places.shape[0] == 1:
-        return tl.load(places)
-    return tl.load(places, mask=is_token, other=0.0)
-
-
-@triton.jit
-def few_step(before, x, q, scale, offset, HAS_OFFSET: tl.constexpr, VEC: tl.constexpr):
-    """Adds a part of a product of x with rows (R,): (T, R, N / VEC).
-
-    q, scale and offset are a format's `parts` of N columns of the rows; x is (T, 1, N), or with
-    another x for each row (T, R, N). Each thread multiplies its VEC neighbours and scales their
-    sum. What is left to add up is the last axis, once, when all steps are done.
-    """
-    T: tl.constexpr = x.shape[0]
-    S: tl.constexpr = x.shape[1]
-    R: tl.constexpr = q.shape[0]
-    N: tl.constexpr = x.shape[2] // VEC
-    G: tl.constexpr = scale.shape[1] * scale.shape[2]
-    product = q.reshape(1, R, N * VEC) * x
-    sums = tl.sum(product.reshape(T, R, N, VEC), 3).reshape(T, R, G, N // G)
-    total = before.reshape(T, R, G, N // G) + sums * scale.reshape(1, scale.shape[0], G, 1)
-    if HAS_OFFSET:
-        sums = tl.sum(x.reshape(T, S, N, VEC), 3).reshape(T, S, G, N // G)
-        total += sums * offset.reshape(1, R, G, 1)
-    return total.reshape(T, R, N)
-
-
-@triton.jit
-def few_product(
+def few_step(
     x,
-    x_stride,
-    n_tokens,
     rows,
     table,
     n_blocks,
-    columns,
+    first,
     parts: tl.constexpr,
-    VEC: tl.constexpr,
-    RUN: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
+    VEC: tl.constexpr,
     SPANS: tl.constexpr,
-    TOKENS: tl.constexpr,
-    EXACT: tl.constexpr,
-    IS_EARLY: tl.constexpr,
 ):
-    """Tokens times rows (R,) -> (TOKENS, R) float32.
+    """Part of a product of x (T, SPANS * 128) with rows (R,): (T, R, SPANS * 128 / VEC).
 
-    With IS_EARLY this waits for the kernel before, and reads weights, which no kernel writes,
-    ahead of that.
+    Each thread multiplies its VEC neighbours and scales their sum. What is left to add up is the
+    last axis, once, when all steps are done.
     """
-    q, scale, offset = parts(rows, table, n_blocks, 0, SPANS, EXACT)
-    if IS_EARLY:
-        wait_for_inputs()
-    xs = load_few(x, x_stride, n_tokens, 0, columns, RUN, VEC, SPANS, TOKENS, EXACT)[:, None, :]
-    total = tl.zeros([TOKENS, rows.shape[0], SPANS * 128 // VEC], tl.float32)
-    total = few_step(total, xs, q, scale, offset, HAS_OFFSET, VEC)
-    for s in range(SPANS, tl.cdiv(columns, 128), SPANS):
-        # Names of their own: those from before the loop would be carried through it.
-        q_s, scale_s, offset_s = parts(rows, table, n_blocks, s, SPANS, EXACT)
-        x_s = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS, EXACT)
-        total = few_step(total, x_s[:, None, :], q_s, scale_s, offset_s, HAS_OFFSET, VEC)
-    return tl.sum(total, 2)
+    R: tl.constexpr = rows.shape[0]
+    T: tl.constexpr = x.shape[0]
+    N: tl.constexpr = SPANS * 128 // VEC
+    q, scale, offset = parts(rows, table, n_blocks, first, SPANS)
+    G: tl.constexpr = scale.shape[1] * scale.shape[2]
+    product = q.reshape(1, R, SPANS * 128) * x[:, None, :]
+    total = tl.sum(product.reshape(T, R, N, VEC), 3).reshape(T, R, G, N // G)
+    total *= scale.reshape(1, scale.shape[0], G)[:, :, :, None]
+    if HAS_OFFSET:
+        sums = tl.sum(x.reshape(T, N, VEC), 2).reshape(T, 1, G, N // G)
+        total += sums * offset.reshape(1, R, G)[:, :, :, None]
+    return total.reshape(T, R, N)
 
 
 @triton.jit
@@ -229,11 +172,9 @@ def to_half(x):
 
 
 @triton.jit
-def load_many(places, k, is_token, columns, EXACT: tl.constexpr):
+def load_many(places, k, is_token, columns):
     """A tile of half-precision activations at `places` (tokens,) pointers, columns `k`."""
-    mask = is_token[:, None]
-    if not EXACT:
-        mask = mask & (k < columns)[None, :]
+    mask = is_token[:, None] & (k < columns)[None, :]
     return to_half(tl.load(places[:, None] + k[None, :], mask=mask, other=0.0))
 
 
@@ -251,13 +192,11 @@ def many_product(
     HAS_OFFSET: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
-    EXACT: tl.constexpr,
 ):
     """Tokens at `places` (TOKENS,) times the rows, spans first:end -> (TOKENS, ROWS) float32."""
     total = tl.zeros([TOKENS, ROWS], tl.float32)
     for s in range(first_span, end_span):
-        x = load_many(places, s * 128 + tl.arange(0, 128), is_token, columns, EXACT)
-        w = unpack(rows, table, n_blocks, s, parts, HAS_OFFSET, 1, EXACT)
-        w = w.to(tl.float16)
+        x = load_many(places, s * 128 + tl.arange(0, 128), is_token, columns)
+        w = unpack(rows, table, n_blocks, s, parts, HAS_OFFSET, 1).to(tl.float16)
         total = tl.dot(x, tl.trans(w), total)
     return total

@@ -2,15 +2,14 @@
 
 One module a format, with the stem of its meaning in `octavo.quants`. Each has
 
-    parts(rows, table, n_blocks, first, SPANS, EXACT) -> q, scale, offset
+    parts(rows, table, n_blocks, first, SPANS) -> q, scale, offset
 
 `rows` (R,) are uint8 pointers to the starts of R rows of `n_blocks` blocks. The weights from number
 `first` * 128 of each row on, SPANS * 128 of them, are q * scale + offset: q is float32 (R, any
 shape that flattens to them in their order), scale and offset are float32 (R, a, b) with a * b
 groups of equal size. `offset` counts where the module says `HAS_OFFSET = True`. `unpack` puts the
-three together, bit for bit as `octavo.quants`. With EXACT no span lies beyond
-the end of a row; without, they repeat there weights of its last block: callers put zeros against
-them. `table` is the format's codebook on the device, and
+three together, bit for bit as `octavo.quants`. Beyond the end of a row they repeat weights of its
+last block: callers put zeros against them. `table` is the format's codebook on the device, and
 unused by formats that have none; a module that has one says it in `codebook()`.
 
 A span of 128 weights is half a block of 256, or some small blocks.

@@ -7,45 +7,20 @@ import triton.language as tl
 
 
 @triton.jit
-def halves(rows, n_blocks, first, BYTES: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    """Spans as halves of blocks of 256: pointers to their blocks (R, S), and which half (1, S).
-
-    `first` is a multiple of SPANS.
-    """
-    # What is the same for all goes into the rows' pointers, so that other offsets are constants.
-    rows += first // 2 * BYTES
-    span = first % 2 + tl.arange(0, 1) if SPANS == 1 else tl.arange(0, SPANS)
-    block = span // 2
-    if not EXACT:
-        block = tl.minimum(block, n_blocks - 1 - first // 2)
+def halves(rows, n_blocks, first, BYTES: tl.constexpr, SPANS: tl.constexpr):
+    """Spans as halves of blocks of 256: pointers to their blocks (R, S), and which half (1, S)."""
+    span = first + tl.arange(0, SPANS)
+    block = tl.minimum(span // 2, n_blocks - 1)
     return rows[:, None] + block[None, :] * BYTES, (span % 2)[None, :]
 
 
 @triton.jit
 def small_blocks(
-    rows,
-    n_blocks,
-    first,
-    PER_SPAN: tl.constexpr,
-    BYTES: tl.constexpr,
-    SPANS: tl.constexpr,
-    EXACT: tl.constexpr,
+    rows, n_blocks, first, PER_SPAN: tl.constexpr, BYTES: tl.constexpr, SPANS: tl.constexpr
 ):
     """Pointers to the blocks of all spans (R, S * PER_SPAN) of a format with small blocks."""
-    rows += first * (PER_SPAN * BYTES)
-    block = tl.arange(0, SPANS * PER_SPAN)
-    if not EXACT:
-        block = tl.minimum(block, n_blocks - 1 - first * PER_SPAN)
-    return rows[:, None] + block[None, :] * BYTES
-
-
-@triton.jit
-def load_floats(places, k, n, EXACT: tl.constexpr):
-    """The numbers at places (R, N); zeros where k (N,) is not below n."""
-    if EXACT:
-        return tl.load(places)
-    else:
-        return tl.load(places, mask=(k < n)[None, :], other=0)
+    block = first * PER_SPAN + tl.arange(0, SPANS * PER_SPAN)
+    return rows[:, None] + tl.minimum(block, n_blocks - 1)[None, :] * BYTES
 
 
 @triton.jit
@@ -76,55 +51,41 @@ def nibbles(q, RUN: tl.constexpr):
 
 @triton.jit
 def load_words(places, N: tl.constexpr):
-    """N 32-bit words from each place (R, S) on, which is a multiple of 4 -> (R, S, N) uint32.
+    """N 32-bit words from each place (R, S) on, which is a multiple of 4 -> (R, S, N) int32.
 
     A thread takes single words: see VEC in `ops.gpu.quants`.
     """
     i = tl.max_contiguous(tl.arange(0, N), 1)
-    return tl.load(places.to(tl.pointer_type(tl.uint32))[:, :, None] + i[None, None, :])
+    return tl.load(places.to(tl.pointer_type(tl.int32))[:, :, None] + i[None, None, :])
 
 
 @triton.jit
 def load_pairs(places, N: tl.constexpr):
-    """N 16-bit words from each place (R, S) on, which is even -> (R, S, N) uint32."""
+    """N 16-bit words from each place (R, S) on, which is even -> (R, S, N) int32."""
     i = tl.arange(0, N)[None, None, :]
-    return tl.load(places.to(tl.pointer_type(tl.uint16))[:, :, None] + i).to(tl.uint32)
+    return tl.load(places.to(tl.pointer_type(tl.uint16))[:, :, None] + i).to(tl.int32)
 
 
 @triton.jit
-def field(word, SHIFT: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr):
-    """WIDTH bits of words from bit SHIFT on, less BIAS, as float32.
-
-    They stay where they are, as mantissa of a power of two so large that they are its ones, and
-    the power is taken off. That is one operation on bits and one subtraction; a shift and a
-    conversion take longer, as processors do fewer conversions at a time.
-    """
-    if SHIFT + WIDTH > 23:
-        return _low_field(word >> 16, SHIFT - 16, WIDTH, BIAS)
-    else:
-        return _low_field(word, SHIFT, WIDTH, BIAS)
+def _byte(word, SHIFT: tl.constexpr, BIAS: tl.constexpr):
+    """A byte of a word, less BIAS, as float32: put into the mantissa of 2^23, which is then taken
+    off. Cheaper than a conversion, of which processors do fewer at a time."""
+    bits = ((word >> SHIFT) & 255) | 0x4B000000
+    return bits.to(tl.float32, bitcast=True) - (8388608.0 + BIAS)
 
 
 @triton.jit
-def _low_field(word, SHIFT: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr):
-    MASK: tl.constexpr = ((1 << WIDTH) - 1) << SHIFT
-    POWER: tl.constexpr = (150 - SHIFT) << 23
-    bits = (word & MASK) | POWER
-    return bits.to(tl.float32, bitcast=True) - ((1 << (23 - SHIFT)) + BIAS)
-
-
-@triton.jit
-def word_fields(word, SHIFT: tl.constexpr, WIDTH: tl.constexpr):
-    """WIDTH bits from bit SHIFT on of each of the four bytes of words: (R, S, 4 N) float32."""
-    even = tl.join(field(word, SHIFT, WIDTH, 0), field(word, SHIFT + 16, WIDTH, 0))
-    odd = tl.join(field(word, SHIFT + 8, WIDTH, 0), field(word, SHIFT + 24, WIDTH, 0))
+def word_bytes(word, BIAS: tl.constexpr):
+    """The four bytes of words (R, S, N), less BIAS: (R, S, 4 N) float32."""
+    even = tl.join(_byte(word, 0, BIAS), _byte(word, 16, BIAS))
+    odd = tl.join(_byte(word, 8, BIAS), _byte(word, 24, BIAS))
     return tl.join(even, odd).reshape(word.shape[0], word.shape[1], 4 * word.shape[2])
 
 
 @triton.jit
 def pair_bytes(word, BIAS: tl.constexpr):
     """The two lower bytes of words (R, S, N), less BIAS: (R, S, 2 N) float32."""
-    both = tl.join(field(word, 0, 8, BIAS), field(word, 8, 8, BIAS))
+    both = tl.join(_byte(word, 0, BIAS), _byte(word, 8, BIAS))
     return both.reshape(word.shape[0], word.shape[1], 2 * word.shape[2])
 
 

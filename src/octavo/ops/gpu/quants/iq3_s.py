@@ -14,9 +14,9 @@ VEC = 1
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
-    places, half = halves(rows, n_blocks, first, 110, SPANS, EXACT)
+    places, half = halves(rows, n_blocks, first, 110, SPANS)
     p = tl.arange(0, 32)[None, None, :]
     ninth = tl.load((places + 66 + half * 4)[:, :, None] + p // 8) >> (p % 8).to(tl.uint8)
     number = load_bytes(places + 2 + half * 32, 32).to(tl.int32) | ((ninth & 1).to(tl.int32) << 8)

@@ -20,9 +20,9 @@ VEC = 1
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
-    places, half = halves(rows, n_blocks, first, 98, SPANS, EXACT)
+    places, half = halves(rows, n_blocks, first, 98, SPANS)
     point = tl.load(table + load_bytes(places + 2 + half * 32, 32))  # four magnitudes, a byte each
     eighth = tl.arange(0, 16)[None, None, :]  # of a span: 8 weights share a number of signs
     word = load_word((places + 66 + half * 16)[:, :, None] + eighth // 4 * 4)

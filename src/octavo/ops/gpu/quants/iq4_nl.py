@@ -14,8 +14,8 @@ VEC, RUN = 2, 16
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    places = small_blocks(rows, n_blocks, first, 4, 18, SPANS, EXACT)
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places = small_blocks(rows, n_blocks, first, 4, 18, SPANS)
     q = tl.load(table + nibbles(load_bytes(places + 2, 16), 16))
     return q.to(tl.float32), load_half(places)[:, :, None], 0.0
 

@@ -12,8 +12,8 @@ VEC, RUN = 4, 16
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    places, half = halves(rows, n_blocks, first, 136, SPANS, EXACT)
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places, half = halves(rows, n_blocks, first, 136, SPANS)
     q = tl.load(table + nibbles(load_bytes(places + 8 + half * 64, 64), 16))
     g = tl.arange(0, 4)[None, None, :]
     low = tl.load((places + 4 + half * 2)[:, :, None] + g // 2) >> (g % 2 * 4).to(tl.uint8)

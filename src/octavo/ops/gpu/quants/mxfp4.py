@@ -11,8 +11,8 @@ VEC, RUN = 1, 16
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    places = small_blocks(rows, n_blocks, first, 4, 17, SPANS, EXACT)
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places = small_blocks(rows, n_blocks, first, 4, 17, SPANS)
     q = nibbles(load_bytes(places + 1, 16), 16).to(tl.int32)
     # Exponent and mantissa moved to their places in a float32 make a number 2^-126 times as large;
     # the values are taken doubled, so the scale is 2^(e - 128), below the normal range for e < 2.

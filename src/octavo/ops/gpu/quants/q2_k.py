@@ -11,9 +11,9 @@ VEC, HAS_OFFSET = 4, True
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
-    places, half = halves(rows, n_blocks, first, 84, SPANS, EXACT)
+    places, half = halves(rows, n_blocks, first, 84, SPANS)
     j = tl.arange(0, 4)[None, None, :, None]
     q = load_bytes(places + 16 + half * 32, 32)[:, :, None, :] >> (2 * j).to(tl.uint8)
     q = (q & 3).reshape(R, SPANS, 128)

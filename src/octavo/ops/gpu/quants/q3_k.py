@@ -11,9 +11,9 @@ VEC = 2
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     R: tl.constexpr = rows.shape[0]
-    places, half = halves(rows, n_blocks, first, 110, SPANS, EXACT)
+    places, half = halves(rows, n_blocks, first, 110, SPANS)
     j = tl.arange(0, 4)[None, None, :, None]
     low = load_bytes(places + 32 + half * 32, 32)[:, :, None, :] >> (2 * j).to(tl.uint8)
     third = load_bytes(places, 32)[:, :, None, :] >> (half[:, :, None, None] * 4 + j).to(tl.uint8)

@@ -11,18 +11,19 @@ from octavo.ops.gpu.quants._fields import (
     load_bytes,
     load_half,
     load_words,
-    word_fields,
+    word_bytes,
 )
 
 VEC, RUN, HAS_OFFSET = 4, 32, True
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    places, half = halves(rows, n_blocks, first, 144, SPANS, EXACT)
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places, half = halves(rows, n_blocks, first, 144, SPANS)
     word = load_words(places + 16 + half * 64, 16)
+    low, high = word & 0x0F0F0F0F, (word >> 4) & 0x0F0F0F0F
     scale, offset = levels(places, half)
-    return interleave(word_fields(word, 0, 4), word_fields(word, 4, 4), 32), scale, offset
+    return interleave(word_bytes(low, 0), word_bytes(high, 0), 32), scale, offset
 
 
 @triton.jit

@@ -17,8 +17,8 @@ VEC, RUN = 2, 16
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    places = small_blocks(rows, n_blocks, first, 4, 22, SPANS, EXACT)
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places = small_blocks(rows, n_blocks, first, 4, 22, SPANS)
     fifth = (load_word(places + 2)[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
     q = nibbles(load_bytes(places + 6, 16), 16).to(tl.int32) + fifth * 16 - 16
     return q.to(tl.float32), load_half(places)[:, :, None], 0.0

@@ -18,14 +18,13 @@ VEC, RUN = 2, 64
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    places, half = halves(rows, n_blocks, first, 210, SPANS, EXACT)
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places, half = halves(rows, n_blocks, first, 210, SPANS)
     word = load_pairs(places + half * 64, 32)
     # Of 32 bytes with high bits, bits 0 and 1 are for the first 32 weights of the span, and so on.
     i = tl.arange(0, 32)
     words = (places + 128 + half * 32).to(tl.pointer_type(tl.uint16))[:, :, None]
-    bits = tl.load(words + (i % 16)[None, None, :]).to(tl.uint32)
-    bits = bits >> (i // 16 * 2).to(tl.uint32)[None, None, :]
+    bits = tl.load(words + (i % 16)[None, None, :]).to(tl.int32) >> (i // 16 * 2)[None, None, :]
     low = (word & 0x0F0F) | ((bits & 0x0303) << 4)
     high = ((word >> 4) & 0x0F0F) | (bits & 0x3030)
     s = load_bytes(places + 192 + half * 8, 8).to(tl.int8, bitcast=True).to(tl.float32)

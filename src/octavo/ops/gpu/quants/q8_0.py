@@ -16,7 +16,7 @@ VEC = 2
 
 
 @triton.jit
-def parts(rows, table, n_blocks, first, SPANS: tl.constexpr, EXACT: tl.constexpr):
-    places = small_blocks(rows, n_blocks, first, 4, 34, SPANS, EXACT)
+def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
+    places = small_blocks(rows, n_blocks, first, 4, 34, SPANS)
     q = pair_bytes(load_pairs(places + 2, 16) ^ 0x8080, 128)
     return q, load_half(places)[:, :, None], 0.0
