@@ -21,30 +21,14 @@ HEADS_OF_PROGRAM = 4
 
 @triton.jit
 def _rope(
-    q,
-    k,
-    q_weight,
-    k_weight,
-    positions,
-    turns,
-    q_out,
-    k_out,
-    q_token,
-    q_head,
-    k_token,
-    k_head,
-    n_q,
-    n_k,
-    width,
-    n_pairs,
-    magnitude,
-    eps,
+    q, k, q_weight, k_weight, positions, turns, q_out, k_out,
+    q_token, q_head, k_token, k_head, n_q, n_k, width, n_pairs, magnitude, eps,
     IS_ADJACENT: tl.constexpr,
     HAS_NORM: tl.constexpr,
     HEADS: tl.constexpr,
     PAIRS: tl.constexpr,
     REST: tl.constexpr,
-):
+):  # fmt: skip
     """One program a token and HEADS heads, first those of q, then those of k. Outputs are
     (T, heads, width), contiguous; `turns` are frequencies over a whole turn, float64 (n_pairs,)."""
     wait_for_inputs()
