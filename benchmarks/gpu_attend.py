@@ -246,22 +246,22 @@ def sweep(deadline: float, read: float) -> None:
         case = Attention(name, 131_072, 1)
         planned = case.launch()
         print(f"{name} is planned as {planned}")
-        for warps, stages, positions, splits in (
-            (4, 2, 64, 132),
-            (4, 2, 64, 198),
-            (4, 3, 32, 132),
-            (4, 3, 32, 198),
-            (4, 3, 64, 66),
-            (8, 3, 64, 66),
-            (2, 3, 32, 198),
-            (2, 2, 64, 198),
-            (4, 2, 32, 264),
+        for warps, stages, positions, splits, registers in (
+            (8, 2, 64, 132, 128),
+            (8, 3, 64, 66, 0),
+            (8, 2, 32, 132, 128),
+            (8, 3, 64, 132, 128),
+            (4, 2, 64, 132, 0),
+            (4, 3, 32, 264, 128),
+            (16, 3, 64, 66, 0),
         ):
             if time.monotonic() > deadline:
                 return
-            launch = Launch(16, positions, splits, warps, stages)
+            launch = Launch(16, positions, splits, warps, stages, registers)
             seconds = case.seconds(launch)
-            title = f"{name} warps {warps} stages {stages} N {positions} splits {splits}"
+            title = (
+                f"{name} warps {warps} stages {stages} N {positions} splits {splits} {registers}"
+            )
             report(title, seconds, case.bytes / seconds / 1e9, "GB/s", read)
 
 

@@ -41,6 +41,7 @@ class Launch:
     splits: int
     warps: int
     stages: int
+    registers: int = 0  # most of a thread; 0: as the compiler likes
 
 
 def attend(
@@ -97,6 +98,7 @@ def run(
         APPENDS=appends,
         num_warps=launch.warps,
         num_stages=launch.stages,
+        **({"maxnreg": launch.registers} if launch.registers else {}),
         **OVERLAP,
     )
     if is_split:
@@ -146,10 +148,12 @@ def plan(
         most_rows = 64 if device.shared_bytes >= 90_000 else 32
     rows = max(16, power_of_2(group), min(most_rows, power_of_2(group * tokens)))
     n_programs = spec.n_kv_heads * most_pieces(n_tokens, n_sequences, rows // group)
-    # Where reading is all the work, several programs on a multiprocessor hide each other's waits.
-    resident = 1 if rows > 16 else 3 if name == "f16" and device.shared_bytes > 200_000 else 2
+    # Where reading is all the work, so much has to be asked for at once: by deep stages of one
+    # program on a multiprocessor, or, where numbers have to be unpacked, by two programs.
+    is_deep = rows == 16 and name == "f16" and device.shared_bytes > 200_000
+    resident = 1 if rows > 16 or is_deep else 2
     wanted = max(1, resident * device.n_processors // n_programs)
     splits = min(wanted, max(1, n_pages * PAGE_TOKENS // kernels.LEAST_SPLIT))
-    warps = 8 if rows * dims >= 128 * 128 else 4
-    stages = 1 if device.arch and device.arch < 80 else 2
+    warps = 8 if is_deep or rows * dims >= 128 * 128 else 4
+    stages = 1 if device.arch and device.arch < 80 else 3 if is_deep else 2
     return Launch(rows, positions, splits, warps, stages)

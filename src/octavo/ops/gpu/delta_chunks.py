@@ -17,13 +17,14 @@ import triton.language as tl
 
 from octavo.ops.gpu.pieces import find_piece
 from octavo.ops.gpu.recur_kernels import (
-    keep_before,
     key_head_of,
     log_decay,
     only,
+    put_window,
     silu,
-    store_window,
     value_channel,
+    window_after,
+    window_before,
 )
 
 CHUNK_TOKENS = 64
@@ -62,7 +63,8 @@ def convolve(
     if chunk == 0:
         slot = tl.load(slots + sequence)
         has_past = tl.load(n_past + sequence) > 0
-        keep_before(conv, before, slot, sequence, has_past, channels, is_channel, SPEC)
+        window = window_before(conv, slot, has_past, channels, is_channel, SPEC)
+        put_window(before, sequence, window, channels, is_channel, SPEC)
         tl.debug_barrier()
     total = tl.zeros((_C, D), tl.float32)
     for tap in tl.static_range(KERNEL):
@@ -159,12 +161,17 @@ def solve(
     for _ in range(tl.sum((targets >= 0).to(tl.int32), axis=0)):
         token = _next_wanted(targets, token)
         target = tl.load(state_slots + first + token)
-        args = qkv, strides[0], before, conv, target, sequence, first + token, begin
-        store_window(*args, value_channel(head, SPEC) + j, j < SPEC.value_dim, SPEC)
+        args = qkv, strides[0], before, sequence, first + token, begin
         is_own = i < only(SPEC.key_dim, head < SPEC.n_key_heads)
-        store_window(*args, head * SPEC.key_dim + i, is_own, SPEC)
-        k_first = (SPEC.n_key_heads + head) * SPEC.key_dim
-        store_window(*args, k_first + i, is_own, SPEC)
+        q_here = head * SPEC.key_dim + i
+        k_here = q_here + SPEC.n_key_heads * SPEC.key_dim
+        v_here = value_channel(head, SPEC) + j
+        q_window = window_after(*args, q_here, is_own, SPEC)
+        k_window = window_after(*args, k_here, is_own, SPEC)
+        v_window = window_after(*args, v_here, j < SPEC.value_dim, SPEC)
+        put_window(conv, target, q_window, q_here, is_own, SPEC)
+        put_window(conv, target, k_window, k_here, is_own, SPEC)
+        put_window(conv, target, v_window, v_here, j < SPEC.value_dim, SPEC)
 
 
 @triton.jit

@@ -46,31 +46,43 @@ def value_channel(head, SPEC: tl.constexpr):
 
 
 @triton.jit
-def keep_before(conv, before, slot, sequence, has_past, channels, is_channel, SPEC: tl.constexpr):
-    """Copy what the convolution saw before the step; zeros where there was nothing."""
-    is_held = is_channel & (channels < only(SPEC.n_channels, has_past))
-    for row in range(SPEC.conv_kernel - 1):
-        at = conv + (slot.to(tl.int64) * (SPEC.conv_kernel - 1) + row) * SPEC.n_channels
-        x = tl.load(at + channels, mask=is_held, other=0.0)
-        at = before + (sequence * (SPEC.conv_kernel - 1) + row) * SPEC.n_channels
-        tl.store(at + channels, x, mask=is_channel)
+def _window_rows(SPEC: tl.constexpr):
+    """Rows of a window, (rows, 1); those from kernel - 1 on are beyond it."""
+    ROWS: tl.constexpr = 4 if SPEC.conv_kernel <= 5 else 16
+    return tl.arange(0, ROWS)[:, None]
 
 
 @triton.jit
-def store_window(
-    qkv, stride, before, conv, slot, sequence, token, begin, channels, is_channel,
-    SPEC: tl.constexpr,
-):  # fmt: skip
-    """Store in a slot the last inputs of the convolution, after `token`."""
-    for row in range(SPEC.conv_kernel - 1):
-        source = token - (SPEC.conv_kernel - 2) + row
-        is_new = is_channel & (channels < only(SPEC.n_channels, source >= begin))
-        x = tl.load(qkv + tl.cast(source, tl.int64) * stride + channels, mask=is_new, other=0.0)
-        kept = sequence * (SPEC.conv_kernel - 1) + source - begin + SPEC.conv_kernel - 1
-        is_old = is_channel & (channels < only(SPEC.n_channels, source < begin))
-        x += tl.load(before + kept * SPEC.n_channels + channels, mask=is_old, other=0.0)
-        at = conv + (slot.to(tl.int64) * (SPEC.conv_kernel - 1) + row) * SPEC.n_channels
-        tl.store(at + channels, x, mask=is_channel)
+def window_before(conv, slot, has_past, channels, is_channel, SPEC: tl.constexpr):
+    """What the convolution saw before the step; zeros where there was nothing."""
+    rows = _window_rows(SPEC)
+    is_held = is_channel[None, :] & (rows < only(SPEC.conv_kernel - 1, has_past))
+    at = (slot.to(tl.int64) * (SPEC.conv_kernel - 1) + rows) * SPEC.n_channels
+    return tl.load(conv + at + channels[None, :], mask=is_held, other=0.0)
+
+
+@triton.jit
+def window_after(
+    qkv, stride, before, sequence, token, begin, channels, is_channel, SPEC: tl.constexpr
+):
+    """The last inputs of the convolution, after `token`."""
+    rows = _window_rows(SPEC)
+    source = token - (SPEC.conv_kernel - 2) + rows
+    is_there = is_channel[None, :] & (rows < SPEC.conv_kernel - 1)
+    at = qkv + source.to(tl.int64) * stride + channels[None, :]
+    x = tl.load(at, mask=is_there & (source >= begin), other=0.0)
+    kept = sequence * (SPEC.conv_kernel - 1) + source - begin + SPEC.conv_kernel - 1
+    at = before + kept * SPEC.n_channels + channels[None, :]
+    return x + tl.load(at, mask=is_there & (source < begin), other=0.0)
+
+
+@triton.jit
+def put_window(memory, place, window, channels, is_channel, SPEC: tl.constexpr):
+    """Store a window as number `place` of those in memory."""
+    rows = _window_rows(SPEC)
+    is_there = is_channel[None, :] & (rows < SPEC.conv_kernel - 1)
+    at = (tl.cast(place, tl.int64) * (SPEC.conv_kernel - 1) + rows) * SPEC.n_channels
+    tl.store(memory + at + channels[None, :], window, mask=is_there)
 
 
 @triton.jit
@@ -144,9 +156,13 @@ def recur_tokens(
     q_first = key_head * SPEC.key_dim
     k_first = q_first + SPEC.n_key_heads * SPEC.key_dim
     v_first = value_channel(head, SPEC)
-    keep_before(conv, before, slot, sequence, has_past, q_first + i, is_key, SPEC)
-    keep_before(conv, before, slot, sequence, has_past, k_first + i, is_key, SPEC)
-    keep_before(conv, before, slot, sequence, has_past, v_first + j, is_value, SPEC)
+    # All are loaded before the first is stored, which would wait for it alone.
+    q_window = window_before(conv, slot, has_past, q_first + i, is_key, SPEC)
+    k_window = window_before(conv, slot, has_past, k_first + i, is_key, SPEC)
+    v_window = window_before(conv, slot, has_past, v_first + j, is_value, SPEC)
+    put_window(before, sequence, q_window, q_first + i, is_key, SPEC)
+    put_window(before, sequence, k_window, k_first + i, is_key, SPEC)
+    put_window(before, sequence, v_window, v_first + j, is_value, SPEC)
     a_head, dt_head = tl.load(a + head), tl.load(dt + head)
     weight = tl.load(norm + j, mask=is_value, other=0.0)
     for token in range(begin, end):
@@ -169,10 +185,13 @@ def recur_tokens(
         for token in range(begin, end):
             target = tl.load(state_slots + token)
             if target >= 0:
-                args = qkv, strides[0], before, conv, target, sequence, token, begin
-                store_window(*args, v_first + j, is_value, SPEC)
-                store_window(*args, q_first + i, is_key, SPEC)
-                store_window(*args, k_first + i, is_key, SPEC)
+                args = qkv, strides[0], before, sequence, token, begin
+                q_window = window_after(*args, q_first + i, is_key, SPEC)
+                k_window = window_after(*args, k_first + i, is_key, SPEC)
+                v_window = window_after(*args, v_first + j, is_value, SPEC)
+                put_window(conv, target, q_window, q_first + i, is_key, SPEC)
+                put_window(conv, target, k_window, k_first + i, is_key, SPEC)
+                put_window(conv, target, v_window, v_first + j, is_value, SPEC)
 
 
 @triton.jit
