@@ -122,14 +122,19 @@ def few_gate_up(
         tl.store(hidden + (pair + t)[:, None].to(tl.int64) * n_rows + row[None, :], y, mask=mask)
         if HAS_SCALE:  # noqa: SIM102 (the compiler drops a branch by its constant alone)
             if tl.program_id(0) == 0:
-                total = tl.zeros([TOKENS, 1024], tl.float32)
-                for s in range(0, tl.cdiv(columns, 128), 8):
-                    k = s * 128 + tl.arange(0, 1024)
-                    w = tl.load(scale + k, mask=k < columns, other=0.0)
-                    xs = load_few(x, x_stride, n_here, s, columns, 0, 4, 8, TOKENS)
-                    total += w[None, :] * xs
-                factor = 1.0 / (1.0 + tl.exp(-tl.sum(total, 1)))
+                factor = _factors(x, x_stride, n_here, scale, columns, TOKENS)
                 tl.store(factors + pair + t, factor, mask=t < n_here)
+
+
+@triton.jit
+def _factors(x, x_stride, n_tokens, scale, columns, TOKENS: tl.constexpr):
+    """sigmoid(scale . x) of tokens: (TOKENS,)."""
+    total = tl.zeros([TOKENS, 1024], tl.float32)
+    for s in range(0, tl.cdiv(columns, 128), 8):
+        k = s * 128 + tl.arange(0, 1024)
+        w = tl.load(scale + k, mask=k < columns, other=0.0)
+        total += w[None, :] * load_few(x, x_stride, n_tokens, s, columns, 0, 4, 8, TOKENS)
+    return 1.0 / (1.0 + tl.exp(-tl.sum(total, 1)))
 
 
 @triton.jit
