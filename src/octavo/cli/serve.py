@@ -160,7 +160,7 @@ def _fleet(model: str, serve: ServeFlags, load: LoadFlags, settings: Settings) -
     from octavo.server.fleet import Fleet
     from octavo.server.resident import Resident
 
-    named = {serve.alias or _name(model): model}
+    named = {serve.alias or model_name(model): model}
     for text in serve.more_models or ():
         name, equals, place = text.partition("=")
         if not equals or not name or not place:
@@ -290,7 +290,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _name(model: str) -> str:
+def model_name(model: str) -> str:
     """What clients call the model: the alias, or the name of the file."""
     path = Path(model)
     return path.stem if path.suffix.lower() == ".gguf" or path.exists() else model
