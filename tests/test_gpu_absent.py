@@ -1,4 +1,4 @@
-"""Without torch, Triton or a card, the GPU back end says what to do; all else needs none of them."""
+"""Without torch, Triton or a card the GPU back end says what to do; all else needs none of them."""
 
 from __future__ import annotations
 
