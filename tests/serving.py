@@ -198,7 +198,7 @@ class ScriptedSession:
         self, texts: str | Sequence[str | Sequence[int]], dimensions: int | None = None
     ) -> np.ndarray:
         rows = [np.full(4, len(text), np.float32) for text in texts]
-        return np.stack(rows)[:, : dimensions or 4]
+        return np.array(rows, np.float32).reshape(-1, 4)[:, : dimensions or 4]
 
     def close(self) -> None:
         self.closed.set()

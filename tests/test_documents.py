@@ -320,3 +320,11 @@ def test_route_needs_no_loaded_model() -> None:
         assert ask(address, "a.pdf", b"%PDF-1.4 nothing").status_code == 422
         wrong = httpx.post(f"{address}/v1/documents", json={"name": "a", "data": "%"})
         assert wrong.status_code == 400
+
+
+@pytest.mark.parametrize("data", ["a", "é" * 4, "a b="])
+def test_what_is_no_base64_is_refused(data: str) -> None:
+    with serving(ScriptedSession(PLAIN)) as address:
+        answer = httpx.post(f"{address}/v1/documents", json={"name": "a.txt", "data": data})
+    assert answer.status_code == 400
+    assert "no base64" in answer.json()["error"]["message"]

@@ -83,7 +83,7 @@ def _claude(target: Target) -> Setup:
 
 def _codex(target: Target) -> Setup:
     """Codex speaks OpenAI's Responses API; `-c` sets a key of its configuration for one run."""
-    provider = {
+    provider: dict[str, str | int] = {
         "name": "Octavo",
         "base_url": f"{target.address}/v1",
         "wire_api": "responses",

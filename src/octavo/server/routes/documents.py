@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -51,7 +50,7 @@ def _limiter() -> CapacityLimiter:
 def _read(body: DocumentBody) -> bytes:
     try:
         data = base64.b64decode(body.data, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error is one, and letters beyond ASCII are another
         raise RequestError(f"data is no base64: {error}", "Send the file's bytes so.") from error
     return sse.encode(_answer(read(body.name, data)))
 
