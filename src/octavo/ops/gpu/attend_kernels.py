@@ -164,27 +164,10 @@ def _read(
 
 @triton.jit
 def attend_rows(
-    q,
-    k,
-    v,
-    gates,
-    data,
-    starts,
-    n_past,
-    pages,
-    out,
-    marks,
-    strides,
-    sizes,
-    splits,
-    scale,
-    LAYER: tl.constexpr,
-    ROWS: tl.constexpr,
-    N: tl.constexpr,
-    IS_SPLIT: tl.constexpr,
-    APPENDS: tl.constexpr,
-    IS_GATED: tl.constexpr,
-):
+    q, k, v, gates, data, starts, n_past, pages, out, marks, strides, sizes, splits, scale,
+    LAYER: tl.constexpr, ROWS: tl.constexpr, N: tl.constexpr, IS_SPLIT: tl.constexpr,
+    APPENDS: tl.constexpr, IS_GATED: tl.constexpr,
+):  # fmt: skip
     """A piece of a sequence, one key head, one split of the context.
 
     Without splits `out` (T, H, dv) gets the result; with splits `out` (splits, T, H, dv) the sums
@@ -211,17 +194,9 @@ def attend_rows(
     table = pages + sequence * sizes[2]
     if APPENDS:
         _store(
-            k,
-            v,
-            data,
-            table,
-            begin - past,
-            tl.maximum(low * N, past),
-            tl.minimum(high * N, past + end),
-            head,
-            (k_token, k_head, v_token, v_head),
-            LAYER,
-        )
+            k, v, data, table, begin - past, tl.maximum(low * N, past),
+            tl.minimum(high * N, past + end), head, (k_token, k_head, v_token, v_head), LAYER,
+        )  # fmt: skip
         tl.debug_barrier()
     rows = tl.arange(0, ROWS)
     token = first + rows // LAYER.group
@@ -229,24 +204,12 @@ def attend_rows(
     row_head = head * LAYER.group + rows % LAYER.group
     at = (begin + token).to(tl.int64)
     dims = tl.arange(0, LAYER.padded_key_dim)[None, :]
-    queries = tl.load(
-        q + (at * q_token + row_head * q_head)[:, None] + dims,
-        mask=is_row[:, None] & (dims < LAYER.key_dim),
-        other=0.0,
-    )
+    q += (at * q_token + row_head * q_head)[:, None] + dims
+    queries = tl.load(q, mask=is_row[:, None] & (dims < LAYER.key_dim), other=0.0)
     mixed, total, largest = _read(
-        (queries * scale).to(LAYER.operand),
-        past + token,
-        data,
-        table,
-        low,
-        high,
-        past + end,
-        head,
-        LAYER,
-        ROWS,
-        N,
-    )
+        (queries * scale).to(LAYER.operand), past + token, data, table, low, high, past + end,
+        head, LAYER, ROWS, N,
+    )  # fmt: skip
     row = at * (LAYER.kv_heads * LAYER.group) + row_head
     value_dims = tl.arange(0, LAYER.padded_value_dim)[None, :]
     mask = is_row[:, None] & (value_dims < LAYER.value_dim)

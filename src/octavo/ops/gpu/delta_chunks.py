@@ -175,6 +175,25 @@ def solve(
 
 
 @triton.jit
+def _first_chunk(starts, sequence):
+    """The number of a sequence's first chunk, and its tokens begin:end."""
+    index = 0
+    begin = tl.load(starts)
+    for s in range(sequence):
+        after = tl.load(starts + s + 1)
+        index += (after - begin + _C - 1) // _C
+        begin = after
+    return index, begin, tl.load(starts + sequence + 1)
+
+
+@triton.jit
+def _head_at(number, head, SPEC: tl.constexpr):
+    """Where the head of a state begins, of the states that lie in a row."""
+    HEAD_FLOATS: tl.constexpr = SPEC.key_dim * SPEC.value_dim
+    return (tl.cast(number, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
+
+
+@triton.jit
 def pass_state(
     mixed, written, along, decays, state, states, carried, starts, n_past, slots, state_slots,
     first_chunk, n_chunks, SPEC: tl.constexpr, DK: tl.constexpr, COLUMNS: tl.constexpr,
@@ -187,13 +206,7 @@ def pass_state(
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     head = tl.program_id(1)
     sequence = tl.program_id(2)
-    index = 0
-    begin = tl.load(starts)
-    for s in range(sequence):
-        after = tl.load(starts + s + 1)
-        index += (after - begin + _C - 1) // _C
-        begin = after
-    end = tl.load(starts + sequence + 1)
+    index, begin, end = _first_chunk(starts, sequence)
     n_own = (end - begin + _C - 1) // _C
     low = tl.maximum(first_chunk - index, 0)
     high = tl.minimum(first_chunk + n_chunks - index, n_own)
@@ -203,16 +216,15 @@ def pass_state(
     is_key = (i < SPEC.key_dim)[:, None]
     is_column = (columns < SPEC.value_dim)[None, :]
     place = i[:, None] * SPEC.value_dim + columns[None, :]
-    HEAD_FLOATS: tl.constexpr = SPEC.key_dim * SPEC.value_dim
     turn = first_chunk // n_chunks % 2
     if low > 0:
-        own = (tl.cast(turn, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-        held = tl.load(carried + own + place, mask=is_key & is_column, other=0.0)
+        own = carried + _head_at(turn, head, SPEC) + place
+        held = tl.load(own, mask=is_key & is_column, other=0.0)
     else:
-        own = (tl.load(slots + sequence).to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
         has_past = tl.load(n_past + sequence) > 0
         is_held = (i < only(SPEC.key_dim, has_past))[:, None] & is_column
-        held = tl.load(state + own + place, mask=is_held, other=0.0)
+        own = state + _head_at(tl.load(slots + sequence), head, SPEC) + place
+        held = tl.load(own, mask=is_held, other=0.0)
     k_first = (SPEC.n_key_heads + key_head_of(head, SPEC)) * SPEC.key_dim
     for chunk in range(low, high):
         local = index + chunk - first_chunk
@@ -220,8 +232,7 @@ def pass_state(
         n = tl.minimum(end - begin - chunk * _C, _C)
         is_row = tl.arange(0, _C) < n
         half = held.to(tl.float16)
-        own = (tl.cast(local, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-        tl.store(states + own + place, half, mask=is_key & is_column)
+        tl.store(states + _head_at(local, head, SPEC) + place, half, mask=is_key & is_column)
         w_at = (at[:, None] * SPEC.n_value_heads + head) * SPEC.key_dim + i[None, :]
         is_w = is_row[:, None] & (i < SPEC.key_dim)[None, :]
         w = tl.load(along + w_at, mask=is_w, other=0.0)
@@ -238,13 +249,11 @@ def pass_state(
         writes *= tl.exp(tl.minimum(all_of_it - sums, 0.0))[:, None]
         held = tl.dot(k, writes.to(tl.float16), acc=held * tl.exp(all_of_it))
     if high < n_own:
-        own = (tl.cast(1 - turn, tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-        tl.store(carried + own + place, held, mask=is_key & is_column)
+        tl.store(carried + _head_at(1 - turn, head, SPEC) + place, held, mask=is_key & is_column)
     else:
         target = tl.load(state_slots + end - 1)
         if target >= 0:
-            own = (target.to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-            tl.store(state + own + place, held, mask=is_key & is_column)
+            tl.store(state + _head_at(target, head, SPEC) + place, held, mask=is_key & is_column)
 
 
 @triton.jit

@@ -126,6 +126,24 @@ def _query_and_key(qkv, args, key_head, eps, SPEC: tl.constexpr, DK: tl.constexp
 
 
 @triton.jit
+def _store_windows(
+    qkv, stride, before, conv, state_slots, sequence, begin, end,
+    q_at, k_at, v_at, is_key, is_value, SPEC: tl.constexpr,
+):  # fmt: skip
+    """Store the windows of the convolution that tokens begin:end are asked for."""
+    for token in range(begin, end):
+        target = tl.load(state_slots + token)
+        if target >= 0:
+            args = qkv, stride, before, sequence, token, begin
+            q_window = window_after(*args, q_at, is_key, SPEC)
+            k_window = window_after(*args, k_at, is_key, SPEC)
+            v_window = window_after(*args, v_at, is_value, SPEC)
+            put_window(conv, target, q_window, q_at, is_key, SPEC)
+            put_window(conv, target, k_window, k_at, is_key, SPEC)
+            put_window(conv, target, v_window, v_at, is_value, SPEC)
+
+
+@triton.jit
 def recur_tokens(
     qkv, z, alpha, beta, taps, a, dt, norm, conv, state, before, counters,
     starts, n_past, slots, state_slots, out, strides, eps,
@@ -182,16 +200,10 @@ def recur_tokens(
         if is_last:
             tl.store(counter, 0)
         is_key = i < only(SPEC.key_dim, is_last)
-        for token in range(begin, end):
-            target = tl.load(state_slots + token)
-            if target >= 0:
-                args = qkv, strides[0], before, sequence, token, begin
-                q_window = window_after(*args, q_first + i, is_key, SPEC)
-                k_window = window_after(*args, k_first + i, is_key, SPEC)
-                v_window = window_after(*args, v_first + j, is_value, SPEC)
-                put_window(conv, target, q_window, q_first + i, is_key, SPEC)
-                put_window(conv, target, k_window, k_first + i, is_key, SPEC)
-                put_window(conv, target, v_window, v_first + j, is_value, SPEC)
+        _store_windows(
+            qkv, strides[0], before, conv, state_slots, sequence, begin, end,
+            q_first + i, k_first + i, v_first + j, is_key, is_value, SPEC,
+        )  # fmt: skip
 
 
 @triton.jit
