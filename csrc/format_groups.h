@@ -19,8 +19,9 @@ namespace octavo::OCTAVO_LEVEL {
 //   values(block, i)               weights 32 i .. 32 i + 31
 //   kLong            optional, true: `values` takes many instructions and is no quicker for a group
 //                    that the compiler knows
-//   lane_scales(spans, scale, offset)   optional: those of kSpan weights of 8 rows, whose i-th lie
-//                                  together, row after row, at scale + i * kPanelRows
+//   lane_scales(spans, n, scale, offset)   optional: those of the first n blocks of a span of kSpan
+//                                weights of 8 rows: the i-th lie together, row after row, at
+//                                scale + i * kPanelRows
 //
 // and, where several groups lie in the same bytes, so that these are turned over once for all:
 //
@@ -29,7 +30,7 @@ namespace octavo::OCTAVO_LEVEL {
 //   word(turned, group, i)       values 4 i .. 4 i + 3 of a group of the pack whose loads are
 //                                turned[0], turned[1] ..., each 8 words of 4 bytes of all rows
 template <class Q>
-concept HasLaneScales = requires(const uint8_t* const* p, float* f) { Q::lane_scales(p, f, f); };
+concept HasLaneScales = requires(const uint8_t* const* p, float* f) { Q::lane_scales(p, 1, f, f); };
 template <class Q>
 concept HasLongValues = requires { Q::kLong; };
 template <class Q>
@@ -78,11 +79,10 @@ struct SpanScales {
     // Of the first `n_groups` groups of 32 weights.
     OCTAVO_INLINE void read(const uint8_t* const spans[kPanelRows], int n_groups) {
         if constexpr (HasLaneScales<Q>) {
-            if (n_groups == kSpan / kGroup) {
-                for (int r = 0; r < kPanelRows; r += 8)
-                    Q::lane_scales(spans + r, scale[0] + r, offset[0] + r);
-                return;
-            }
+            for (int r = 0; r < kPanelRows; r += 8)
+                Q::lane_scales(spans + r, n_groups * kGroup / Q::kBlock, scale[0] + r,
+                               offset[0] + r);
+            return;
         }
         alignas(64) float row_scale[kPanelRows][kScales], row_offset[kPanelRows][kScales];
         for (int r = 0; r < kPanelRows; ++r)

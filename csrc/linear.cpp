@@ -115,8 +115,8 @@ class Quantise final : public Op {
 
 // Weights of a chunk: long streams are read fastest, but the chunks must be many enough to share
 // evenly and not so many that sharing costs more than the work.
-constexpr int kChunks = 64;
-constexpr double kMostChunkBytes = 131072, kLeastChunkBytes = 16384;
+constexpr int kChunks = 48;
+constexpr double kMostChunkBytes = 262144, kLeastChunkBytes = 16384;
 // Rows that `dot` takes together, at most.
 constexpr int kRowsAtOnce = 16;
 

@@ -59,8 +59,9 @@ class GroupChunks {
   public:
     void cut(Pairs& pairs, bool tiled, int n_rows, size_t row_bytes) {
         pairs_ = &pairs;
-        const int few = static_cast<int>(kDotChunkBytes / row_bytes) & ~7;
-        block_rows_ = tiled ? kTileRows : few < 8 ? 8 : few;
+        const int most = static_cast<int>(kDotChunkBytes / row_bytes);
+        const int few = (most + kPanelRows / 2) / kPanelRows * kPanelRows;
+        block_rows_ = tiled ? kTileRows : few < kPanelRows ? kPanelRows : few;
         block_pairs_ = tiled ? kChunkTiles * kTileTokens : pairs.count();
         n_row_blocks_ = (n_rows + block_rows_ - 1) / block_rows_;
         n_chunks_ = 0;

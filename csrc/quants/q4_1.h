@@ -14,9 +14,9 @@ struct q4_1 {
         scale[0] = load_half_at(block);
         offset[0] = load_half_at(block + 2);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale,
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int n_blocks, float* scale,
                                           float* offset) {
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < n_blocks; ++i) {
             const I both = load_word_of_8(spans, i * kBytes);
             store(scale + i * kPanelRows, floats_of_low_halves(both));
             store(offset + i * kPanelRows, floats_of_high_halves(both));

@@ -43,7 +43,7 @@ struct q4_k {
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         read_levels(block, scale, offset);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale,
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
                                           float* offset) {
         lane_levels(spans, scale, offset);
     }

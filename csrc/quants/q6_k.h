@@ -20,7 +20,8 @@ struct q6_k {
             store(offset + i, mul(s, splat8(-kZero)));
         }
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale, float*) {
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
+                                          float*) {
         const F8 d = load_8_halves(spans, 208);
         I words[4];
         load_words(spans, 192, words);

@@ -12,8 +12,10 @@ struct q8_0 {
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float*) {
         scale[0] = load_half_at(block);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], float* scale, float*) {
-        for (int i = 0; i < 8; ++i) store(scale + i * kPanelRows, load_8_halves(spans, i * kBytes));
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int n_blocks, float* scale,
+                                          float*) {
+        for (int i = 0; i < n_blocks; ++i)
+            store(scale + i * kPanelRows, load_8_halves(spans, i * kBytes));
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_bytes(block + 2); }
 };
