@@ -184,7 +184,6 @@ def test_reused_prefix_does_not_matter(subject: Subject, tmp_path: Path) -> None
     subject.agree(feed(new_steps, restored.timeline, subject.ids[70:]), subject.whole[70:])
 
 
-
 def test_engine_says_the_same_again(subject: Subject) -> None:
     """Alone, among others, and as a second turn that reuses the first."""
     params = SamplingParams(temperature=0.7, seed=4, max_tokens=12)
