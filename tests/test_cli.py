@@ -89,7 +89,9 @@ def test_unknown_command_and_flag(octavo: Callable[..., Done], llama: Path) -> N
     assert "--temp" in done.err
 
 
-@pytest.mark.parametrize("name", [n for n in COMMANDS if n not in ("doctor", "pull", "perplexity")])
+@pytest.mark.parametrize(
+    "name", [n for n in COMMANDS if n not in ("doctor", "launch", "pull", "perplexity")]
+)
 def test_missing_file_has_message_hint_and_code(octavo: Callable[..., Done], name: str) -> None:
     done = octavo(name, "absent.gguf", stdin="text\n")
     assert done.code == 4

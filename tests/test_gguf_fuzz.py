@@ -44,9 +44,9 @@ def header_of(path: Path) -> None:
 
 def is_cheap(action: Callable[[Path], None], path: Path) -> None:
     """Fails where `action` takes 64 MiB, or a second of the processor."""
-    start = time.process_time()
+    start = time.thread_time()
     action(path)
-    assert time.process_time() - start < MAX_SECONDS
+    assert time.thread_time() - start < MAX_SECONDS
     tracemalloc.start()
     try:
         action(path)

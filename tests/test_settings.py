@@ -92,7 +92,7 @@ def test_every_flag_has_one_precedence(
     monkeypatch.setenv("OCTAVO_SETTINGS", str(file))
     found = root().get_command(typer.Context(root()), command)
     needed = [p for p in found.params if p.param_type_name == "argument" and p.required]
-    rest = ["x" for _ in needed]
+    rest = [next(iter(getattr(p.type, "choices", ())), "x") for p in needed]
     first, second = (read(command, *flags(command, choice), *rest) for choice in (0, 1))
     assert all(first[name] != second[name] for name in first)
     file.write_text(settings_text(command), encoding="utf-8")

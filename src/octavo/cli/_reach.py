@@ -18,6 +18,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from octavo.errors import NotFoundError, OctavoError, SettingError
 
 ANSWER_SECONDS = 10
+END_SECONDS = 5.0
 POLL_SECONDS = 0.25
 STOP_SECONDS = 40  # `serve` gives running answers 30
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -77,6 +78,8 @@ class Place:
             if status == 200:
                 return
             if status not in (0, 503) or (status == 0 and process is None):
+                if process is not None and _ends(process):
+                    return  # it said why before it ended; so does its log
                 raise NotFoundError(f"{self.address}/health: {_message(status, answer)}")
             time.sleep(POLL_SECONDS)
         if process is None or process.poll() is None:
@@ -134,6 +137,15 @@ def serve_command(place: Place, model: str, context: int | None) -> list[str]:
     command = [sys.executable, "-m", "octavo", "serve", model]
     command += ["--host", parts.hostname, "--port", str(parts.port or 80)]
     return command + (["--ctx-size", str(context)] if context else [])
+
+
+def _ends(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a server whose model could not be loaded ends, as it should."""
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 @contextlib.contextmanager
