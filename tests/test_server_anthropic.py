@@ -187,15 +187,12 @@ def test_agents_messages_are_understood() -> None:
     assert (system.role, system.content) == ("system", "reminder")
 
 
-def test_what_changes_with_every_request_is_left_out() -> None:
-    def system(cch: str) -> Any:
-        header = f"x-anthropic-billing-header: cc_version=2; cc_entrypoint=cli; cch={cch};"
-        blocks = [header, "You are an agent.", "Rules."]
-        return [{"type": "text", "text": t, "cache_control": {"type": "ephemeral"}} for t in blocks]
-
-    one, two = read(system=system("a1b2c")), read(system=system("99999"))
-    assert one == two
-    assert one.messages[0].content == "You are an agent.\n\nRules."
+def test_the_system_prompt_is_read_whole() -> None:
+    """The attribution header is dropped later, for every API, and nothing else with it."""
+    header = "x-anthropic-billing-header: cc_version=2; cch=a1b2c;"
+    blocks = [{"type": "text", "text": text} for text in (header, "You are an agent.", "Rules.")]
+    for system in (blocks, f"{header}\n\nYou are an agent.\n\nRules."):
+        assert read(system=system).messages[0].content.endswith("You are an agent.\n\nRules.")
 
 
 def test_tools_are_translated() -> None:

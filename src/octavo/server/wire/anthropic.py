@@ -15,8 +15,6 @@ from octavo.types import ChatRequest, Message, SamplingParams, ToolCall, ToolCho
 
 LOG = logging.getLogger("octavo.server")
 
-# Claude Code puts this in front; it changes with every request and would make every cache useless.
-_BILLING = "x-anthropic-billing-header:"
 _OMITTED = "[an image was left out: this model reads text only]"
 
 
@@ -117,10 +115,8 @@ def read_choice(given: Mapping[str, Any]) -> ToolChoice:
 
 
 def _system(given: str | Sequence[Mapping[str, Any]] | None) -> str:
-    """The text of the system prompt, without what changes with every request."""
+    """The text of the system prompt, as it was sent."""
     blocks = [given] if isinstance(given, str) else [_text(block) for block in given or ()]
-    if blocks and blocks[0].lstrip().startswith(_BILLING):
-        del blocks[0]
     return "\n\n".join(block for block in blocks if block)
 
 
