@@ -26,7 +26,6 @@ class Settings:
     isa: str  # OCTAVO_ISA: highest instruction-set level to use; "" = the processor's best
     threads: int  # OCTAVO_THREADS: worker threads; 0 = one per physical core
     offline: bool  # OCTAVO_OFFLINE: never reach for the network
-    gpu_overlap: bool = False  # OCTAVO_GPU_OVERLAP=1: kernels are brought up before the last ends
     hf_endpoint: str = "https://huggingface.co"  # HF_ENDPOINT: Hugging Face, or a mirror of it
     ms_endpoint: str = "https://modelscope.cn"  # MODELSCOPE_ENDPOINT: the same for ModelScope
     api_key: str = field(default="", repr=False)  # OCTAVO_API_KEY: what `serve` asks clients for
@@ -47,7 +46,6 @@ class Settings:
             isa=_choice("OCTAVO_ISA", ISA_LEVELS),
             threads=_whole_number("OCTAVO_THREADS", 0, 1024),
             offline=_whole_number("OCTAVO_OFFLINE", 0, 1) == 1,
-            gpu_overlap=_whole_number("OCTAVO_GPU_OVERLAP", 0, 1) == 1,
             hf_endpoint=os.environ.get("HF_ENDPOINT") or cls.hf_endpoint,
             ms_endpoint=os.environ.get("MODELSCOPE_ENDPOINT") or cls.ms_endpoint,
             api_key=os.environ.get("OCTAVO_API_KEY", ""),

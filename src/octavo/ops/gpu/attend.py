@@ -24,7 +24,6 @@ from octavo.kv.state import PAGE_TOKENS, AttentionSpec
 from octavo.ops.gpu import attend_kernels as kernels
 from octavo.ops.gpu import kv
 from octavo.ops.gpu.device import Device, Tensor, empty, find
-from octavo.ops.gpu.overlap import OVERLAP
 from octavo.ops.gpu.pieces import most_pieces
 
 LOG2_E = 1.4426950408889634
@@ -99,7 +98,6 @@ def run(
         num_warps=launch.warps,
         num_stages=launch.stages,
         **({"maxnreg": launch.registers} if launch.registers else {}),
-        **OVERLAP,
     )
     if is_split:
         dims = min(MIX_DIMS, meaning["LAYER"].padded_value_dim)
@@ -109,7 +107,6 @@ def run(
             *(n_tokens, n_sequences, launch.splits),
             **meaning,
             DIMS=dims,
-            **OVERLAP,
         )
 
 

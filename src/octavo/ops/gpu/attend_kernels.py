@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from octavo.kv.state import PAGE_TOKENS
-from octavo.ops.gpu.overlap import wait_for_inputs
 from octavo.ops.gpu.pieces import find_piece, find_sequence
 
 LEAST_SPLIT = 128  # positions: what is read in less time than a split costs
@@ -173,7 +172,6 @@ def attend_rows(
     Without splits `out` (T, H, dv) gets the result; with splits `out` (splits, T, H, dv) the sums
     of the weighted values and `marks` (splits, T, H, 2) the largest score and the sum of weights.
     """
-    wait_for_inputs()
     TOKENS: tl.constexpr = ROWS // LAYER.group
     head = tl.program_id(0) // splits
     # The pieces that see most come first, so that none of them is left for the end.
@@ -244,7 +242,6 @@ def mix(
     IS_GATED: tl.constexpr,
 ):
     """Put the splits of some value dims of a token's head together, in order."""
-    wait_for_inputs()
     HEADS: tl.constexpr = LAYER.kv_heads * LAYER.group
     TOKENS: tl.constexpr = ROWS // LAYER.group
     token = tl.program_id(0)

@@ -24,7 +24,6 @@ from octavo.ops.gpu.gated import (
     sum_pairs,
 )
 from octavo.ops.gpu.linear import halve
-from octavo.ops.gpu.overlap import OVERLAP
 from octavo.ops.gpu.rows import few_tile, is_turing
 from octavo.ops.gpu.weights import KEY, device_bytes
 from octavo.ops.weight import ExpertBank, Weight
@@ -152,7 +151,6 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
         gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
         *bank.up.format.constants, bank.kind, True, slots is not None, False, tile.rows,
         tile.spans, 1, num_warps=tile.warps, num_stages=1,
-        **OVERLAP,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows * n_tokens, down.columns, 1)
@@ -160,7 +158,6 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
         hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns,
         n_tokens, n_used, *down.format.constants, True, slots is not None, True, tile.rows,
         tile.spans, 1, num_warps=tile.warps, num_stages=1,
-        **OVERLAP,
     )  # fmt: skip
     return out
 

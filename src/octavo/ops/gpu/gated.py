@@ -16,7 +16,6 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor
-from octavo.ops.gpu.overlap import wait_for_inputs
 from octavo.ops.gpu.rows import (
     few_step,
     load_few,
@@ -92,7 +91,6 @@ def few_gate_up(
 
     With ids, a program takes one pair of token and expert; without, TOKENS tokens.
     """
-    wait_for_inputs()
     pair = tl.program_id(1) * TOKENS
     slot = slot_of(ids, slots, pair, HAS_IDS, HAS_SLOTS)
     if slot >= 0:
@@ -159,7 +157,6 @@ def few_down(
 
     With ids, a program takes one token; without, TOKENS tokens of one pair each.
     """
-    wait_for_inputs()
     token = tl.program_id(1) * TOKENS
     first = tl.program_id(0) * ROWS
     n_here = tl.minimum(TOKENS, n_tokens - token)

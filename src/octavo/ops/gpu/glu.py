@@ -18,7 +18,6 @@ from octavo.ops.gpu.gated import (
     many_gate_up,
 )
 from octavo.ops.gpu.linear import HALF_TOKENS, halve
-from octavo.ops.gpu.overlap import OVERLAP
 from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, many_tile
 from octavo.ops.gpu.weights import device_bytes, floats
 from octavo.ops.weight import Weight
@@ -51,7 +50,6 @@ def _few(
         *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *gate.format.constants,
         *up.format.constants, kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
         num_warps=tile.warps, num_stages=1,
-        **OVERLAP,
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
@@ -59,7 +57,6 @@ def _few(
         hidden, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens, 1,
         *down.format.constants, False, False, scale is not None, tile.rows, tile.spans, tokens,
         num_warps=tile.warps, num_stages=1,
-        **OVERLAP,
     )  # fmt: skip
     return out
 

@@ -10,7 +10,6 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor, empty, find
-from octavo.ops.gpu.overlap import OVERLAP, wait_for_inputs
 from octavo.ops.gpu.rows import (
     FEW_TOKENS,
     SPAN,
@@ -71,7 +70,6 @@ def _few(
     TOKENS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    wait_for_inputs()
     w, bias, n_rows, column, first = _of_program(
         tl.program_id(0), w0, w1, w2, w3, b0, b1, b2, b3, n0, n1, n2, n3, ROWS
     )
@@ -202,7 +200,7 @@ def few(x: Tensor, weights: tuple[Weight, ...], tile: FewTile) -> Tensor:
         x, x.stride(0), out, out.stride(0), *_of_weights(weights, out), form.table, columns,
         n_tokens, *form.constants, tile.rows, tile.spans,
         triton.next_power_of_2(n_tokens), weights[0].bias is not None,
-        num_warps=tile.warps, num_stages=1, **OVERLAP,
+        num_warps=tile.warps, num_stages=1
     )  # fmt: skip
     return out
 

@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from octavo.ops.gpu.device import Tensor, empty
-from octavo.ops.gpu.overlap import OVERLAP, wait_for_inputs
 from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import Weight
 
@@ -28,7 +27,6 @@ def _norm(
     BLOCK: tl.constexpr,
 ):
     """One program a row (token, head). `total` and `out` are (T, H, width), contiguous."""
-    wait_for_inputs()
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     n_heads = tl.num_programs(1)
@@ -69,6 +67,5 @@ def norm(
             HAS_RESIDUAL=residual is not None,
             BLOCK=block,
             num_warps=min(max(block // 256, 1), 8),
-            **OVERLAP,
         )
     return out if total is None else (out, total)

@@ -16,7 +16,6 @@ from octavo.kv.layers import RecurrentLayer
 from octavo.kv.state import RecurrentSpec
 from octavo.ops.gpu import delta_chunks as chunks
 from octavo.ops.gpu.device import Tensor, empty, find
-from octavo.ops.gpu.overlap import OVERLAP
 from octavo.ops.gpu.pieces import most_pieces
 from octavo.ops.gpu.recur_kernels import recur_tokens
 from octavo.ops.gpu.weights import floats
@@ -69,7 +68,6 @@ def by_tokens(
         DK=dk,
         DV=dv,
         num_warps=8 if dk * dv >= 128 * 128 else 4,
-        **OVERLAP,
     )
 
 

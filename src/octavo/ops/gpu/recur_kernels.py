@@ -10,8 +10,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.overlap import wait_for_inputs
-
 
 @triton.jit
 def silu(x):
@@ -153,7 +151,6 @@ def recur_tokens(
 
     Value heads of one key head share its window of the convolution: whoever comes last stores it.
     """
-    wait_for_inputs()
     head = tl.program_id(0)
     sequence = tl.program_id(1)
     begin = tl.load(starts + sequence)

@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 
 from octavo.ops.gpu.device import Tensor, empty, to_device
-from octavo.ops.gpu.overlap import OVERLAP, wait_for_inputs
 from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import RopeTable, Weight
 
@@ -31,7 +30,6 @@ def _rope(
 ):  # fmt: skip
     """One program a token and HEADS heads, first those of q, then those of k. Outputs are
     (T, heads, width), contiguous; `turns` are frequencies over a whole turn, float64 (n_pairs,)."""
-    wait_for_inputs()
     token = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     q_blocks = tl.cdiv(n_q, HEADS)
@@ -106,7 +104,6 @@ def rope(
         PAIRS=triton.next_power_of_2(n_pairs),
         REST=triton.next_power_of_2(left) if left else 0,
         num_warps=4,
-        **OVERLAP,
     )
     return outs
 

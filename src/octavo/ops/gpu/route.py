@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 
 from octavo.ops.gpu.device import Tensor, empty, find
-from octavo.ops.gpu.overlap import OVERLAP, wait_for_inputs
 from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import RouteRule, Weight
 
@@ -92,7 +91,6 @@ def _few(
 
     `counters` are zeros, and are left so.
     """
-    wait_for_inputs()
     expert, n_experts = tl.program_id(0), tl.num_programs(0)
     first = tl.program_id(1) * TOKENS
     token = first + tl.arange(0, TOKENS)
@@ -157,7 +155,6 @@ def route(x: Tensor, gate: Weight, rule: RouteRule) -> tuple[Tensor, Tensor]:
             TOKENS=tokens,
             BLOCK=min(triton.next_power_of_2(width), TILE_FLOATS // tokens),
             **meaning,
-            **OVERLAP,
         )
     return ids, weights
 
