@@ -1,4 +1,4 @@
-// Dot products of up to kMaxColumns tokens, weight rows in the lanes of vectors. A group of 32
+// Dot products of a few tokens, weight rows in the lanes of vectors. A group of 32
 // columns of all rows is turned over once for all tokens.
 //
 // A sum runs over the columns of its row in order, in int32 within 32 columns (or 16, where those

@@ -161,15 +161,6 @@ OCTAVO_INLINE F8 largest_of_each(const F8 (&a)[8]) {
     for (int i = 0; i < 8; ++i) lanes[i] = largest(max(a[i].low, a[i].high));
     return load8(lanes);
 }
-// p[0] twice, p[1] twice, p[2] twice, p[3] twice.
-OCTAVO_INLINE F8 load_4_twice(const float* p) {
-    const F four = load(p);
-    return {{vzip1q_f32(four.v, four.v)}, {vzip2q_f32(four.v, four.v)}};
-}
-// p[0] in the lower four lanes, p[1] in the upper four.
-OCTAVO_INLINE F8 splat_pair(const float* p) {
-    return {splat(p[0]), splat(p[1])};
-}
 OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
     const int16x8_t words = vmovl_s8(vld1_s8(p));
     return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)))},

@@ -170,15 +170,6 @@ OCTAVO_INLINE F8 largest_of_each(const F8 (&a)[8]) {
     for (int i = 0; i < 8; ++i) lanes[i] = largest(max(a[i].low, a[i].high));
     return load8(lanes);
 }
-// p[0] twice, p[1] twice, p[2] twice, p[3] twice.
-OCTAVO_INLINE F8 load_4_twice(const float* p) {
-    const F four = load(p);
-    return {{_mm_unpacklo_ps(four.v, four.v)}, {_mm_unpackhi_ps(four.v, four.v)}};
-}
-// p[0] in the lower four lanes, p[1] in the upper four.
-OCTAVO_INLINE F8 splat_pair(const float* p) {
-    return {splat(p[0]), splat(p[1])};
-}
 OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
     return {load_int8(p), load_int8(p + 4)};
 }

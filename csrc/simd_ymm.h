@@ -71,16 +71,6 @@ OCTAVO_INLINE F8 largest_of_each(const F8 (&a)[8]) {
     return {_mm256_max_ps(_mm256_permute2f128_ps(low, high, 0x20),
                           _mm256_permute2f128_ps(low, high, 0x31))};
 }
-// p[0] twice, p[1] twice, p[2] twice, p[3] twice.
-OCTAVO_INLINE F8 load_4_twice(const float* p) {
-    const __m256 four = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
-    return {_mm256_permutevar_ps(four, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3))};
-}
-// p[0] in the lower four lanes, p[1] in the upper four.
-OCTAVO_INLINE F8 splat_pair(const float* p) {
-    const __m256 both = _mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(p)));
-    return {_mm256_permutevar_ps(both, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1))};
-}
 OCTAVO_INLINE F8 load8_int8(const int8_t* p) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
