@@ -226,7 +226,9 @@ def test_little_memory_lets_everyone_finish() -> None:
     # Four answers of 150 tokens need 3 pages each at the end; there are 7.
     model = ScriptedModel(counting)
     with make_engine(model, context=200, n_pages=7) as engine:
+        model.hold()
         streams = [engine.submit([i + 1], greedy(150)) for i in range(4)]
+        model.free()
         for i, stream in enumerate(streams):
             expected, at = [], i + 1
             for _ in range(150):
