@@ -9,12 +9,10 @@ prompts in GFLOP/s. The best of several samples counts, as other work can only s
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 
 import numpy as np
 
-from octavo import _native
+from limits import best_seconds, float_gop_s, memory_gb_s
 from octavo.kv import formats
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
@@ -30,34 +28,7 @@ SHAPES = {
     "qwen3.6-35b": (16, 2, 256),
 }
 DELTA = RecurrentSpec(16, 32, 128, 128, 4, True)
-SAMPLE_SECONDS = 0.4
 CACHE_BYTES = 256 << 20  # so many layers that none is left in the processor's caches
-
-
-def best_seconds(run: Callable[[], object]) -> float:
-    """The shortest of the runs that fit into the time, at least three."""
-    run()
-    seconds: list[float] = []
-    while len(seconds) < 3 or sum(seconds) < SAMPLE_SECONDS:
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
-
-
-def limits() -> tuple[float, float]:
-    """Memory GB/s and float32 GFLOP/s of the threads in use."""
-    memory = np.ones(256 << 20, np.uint8)
-    read, multiply = _native.Program(), _native.Program()
-    # Programs keep pointers: the arrays have to live as long.
-    read_sink = np.zeros(len(memory) >> 20, np.int64)
-    multiply_sink = np.zeros(4 * cpu.pool().n_threads, np.float32)
-    read.read_memory(memory, read_sink)
-    n_ops = multiply.fma_peak(1_000_000, multiply_sink)
-    read_seconds = best_seconds(lambda: read.run(cpu.pool()))
-    return len(memory) / read_seconds / 1e9, n_ops / best_seconds(
-        lambda: multiply.run(cpu.pool())
-    ) / 1e9
 
 
 def one_sequence(n_past: int, n_new: int) -> Batch:
@@ -145,7 +116,7 @@ def main() -> None:
         cpu.set_level(args.level)
     for n_threads in (int(n) for n in args.threads.split(",")):
         cpu.set_threads(n_threads)
-        gb_limit, gflop_limit = limits()
+        gb_limit, gflop_limit = memory_gb_s(), float_gop_s()
         print(
             f"\n{n_threads} threads, {cpu.level()}: {gb_limit:.1f} GB/s, {gflop_limit:.0f} GFLOP/s"
         )

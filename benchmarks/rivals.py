@@ -22,10 +22,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
-from octavo import _native
+from limits import int8_gop_s, memory_gb_s
 from octavo.ops import cpu
 
 IDLE_PERCENT = 12.0  # of all cores
@@ -42,21 +41,7 @@ def wait_until_idle() -> None:
 def limits(n_threads: int) -> dict[str, float]:
     """Measured limits with that many threads: memory GB/s, int8 Gop/s."""
     cpu.set_threads(n_threads)
-    memory = np.ones(1 << 30, np.uint8)
-    read, dots = _native.Program(), _native.Program()
-    words, sink = np.zeros(len(memory) >> 20, np.int64), np.zeros(4 * n_threads, np.float32)
-    read.read_memory(memory, words)
-    n_ops = dots.dot_peak(1_000_000, sink)
-    return {"GB/s": len(memory) / _best(read) / 1e9, "Gop/s": n_ops / _best(dots) / 1e9}
-
-
-def _best(program: _native.Program) -> float:
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        program.run(cpu.pool())
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+    return {"GB/s": memory_gb_s(), "Gop/s": int8_gop_s()}
 
 
 def run_octavo(model: Path, test: tuple[str, int, int], n_threads: int, cache: str) -> Any:

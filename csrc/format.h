@@ -19,7 +19,7 @@ void unpack(const uint8_t* row, int n_columns, float* out) {
         Q::scales(row, scale, offset);
         for (int group = 0; group < Q::kBlock / kGroup; ++group) {
             alignas(32) uint8_t values[kGroup];
-            store(values, Q::values(row, group));
+            store(values, group_values<Q>(row, group));
             for (int i = 0; i < kGroup; i += 8, out += 8) {
                 const int at = (group * kGroup + i) / Q::kScaleGroup;
                 F8 w = Q::kSigned ? load8_int8(reinterpret_cast<int8_t*>(values) + i)

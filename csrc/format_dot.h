@@ -83,61 +83,33 @@ struct LaneTile {
         }
     }
 
-    OCTAVO_INLINE void add_group(int group) {
-        B values[kPanelRows];
-        WeightLanes words[8];
-        // Long code once for each row, or else short code for each group: either fits into the
-        // processor's memory for decoded instructions.
-        if constexpr (HasLongValues<Q>)
-            unrolled<kPanelRows>([&](auto r) { values[r] = group_values<Q>(span[r], group); });
-        else
-            for (int r = 0; r < kPanelRows; ++r) values[r] = group_values<Q>(span[r], group);
-        turn_rows(values, words);
-        for (int half = 0; half < kHalves; ++half)
-            add_words(group, half, [&](int i) { return words[i]; });
-    }
-
-    OCTAVO_INLINE void add_pack(int pack) {
-        WeightLanes turned[Q::kPackLoads][8];
-        for (int i = 0; i < Q::kPackLoads; ++i) {
-            B bytes[kPanelRows];
-            for (int r = 0; r < kPanelRows; ++r) bytes[r] = Q::packed(span[r], pack, i);
-            turn_rows(bytes, turned[i]);
-        }
-        unrolled<Q::kPackGroups>([&](auto g) {
-            unrolled<kHalves>([&](auto half) {
-                add_words(pack * Q::kPackGroups + g, half,
-                          [&](int i) { return Q::word(turned, g, i); });
-            });
-        });
-    }
-
     // The last groups of a row.
     OCTAVO_INLINE void add_rest(int n_groups) {
         scales.read(span, n_groups);
-        int group = 0;
-        if constexpr (HasPacks<Q>)
-            for (; group + Q::kPackGroups <= n_groups; group += Q::kPackGroups)
-                add_pack(group / Q::kPackGroups);
-        for (; group < n_groups; ++group) add_group(group);
+        each_group<Q>(span, n_groups, [&](auto group, auto word) {
+            unrolled<kHalves>([&](auto half) { add_words(group, half, word); });
+        });
     }
 
     OCTAVO_INLINE void add_span() {
-        for (int r = 0; r < kPanelRows; ++r)
-            for (int i = 0; i < kSpanBytes; i += 64) OCTAVO_PREFETCH(span[r] + kPrefetchBytes + i);
         scales.read(span, kSpan / kGroup);
-        if constexpr (HasPacks<Q>) {
-            for (int pack = 0; pack < kSpan / kGroup / Q::kPackGroups; ++pack) add_pack(pack);
-        } else if constexpr (HasLongValues<Q>) {
-            for (int group = 0; group < kSpan / kGroup; ++group) add_group(group);
-        } else {
-            unrolled<kSpan / kGroup>([&](auto group) { add_group(group); });
-        }
+        each_group_of_span<Q>(span, [&](auto group, auto word) {
+            ask_ahead(group);
+            unrolled<kHalves>([&](auto half) { add_words(group, half, word); });
+        });
         for (int r = 0; r < kPanelRows; ++r) span[r] += kSpanBytes;
         q += kSpan;
         x_scale += kSpan / kGroup;
         x_sum += kScales;
         x_whole += kScales;
+    }
+
+    // Asks for the memory of some rows, with each group for its share of them: a burst would wait
+    // until the processor can note so many.
+    OCTAVO_INLINE void ask_ahead(int group) {
+        constexpr int kRows = kPanelRows / (kSpan / kGroup);
+        for (int r = group * kRows; r < (group + 1) * kRows; ++r)
+            for (int i = 0; i < kSpanBytes; i += 64) OCTAVO_PREFETCH(span[r] + kPrefetchBytes + i);
     }
 };
 

@@ -29,12 +29,23 @@ namespace octavo::OCTAVO_LEVEL {
 //   packed(span, pack, i)        the i-th 32 bytes of a pack of a span of kSpan weights
 //   word(turned, group, i)       values 4 i .. 4 i + 3 of a group of the pack whose loads are
 //                                turned[0], turned[1] ..., each 8 words of 4 bytes of all rows
+//
+// and, where four weights at a time come out of a table, so that they are looked up into the lanes:
+//
+//   put_points(a, b, out, step)  four bytes for each four weights of a block a and as many of b
+//                                behind them; these pairs are `step` apart
+//   signs(block)                 a bit for each weight, 32 bytes
+//   signed_word(points, mask)    values of such bytes; the mask is 0xFF where the bit is set
+//
+// These need no `values`.
 template <class Q>
 concept HasLaneScales = requires(const uint8_t* const* p, float* f) { Q::lane_scales(p, 1, f, f); };
 template <class Q>
 concept HasLongValues = requires { Q::kLong; };
 template <class Q>
 concept HasPacks = requires { Q::kPackGroups; };
+template <class Q>
+concept HasPoints = requires(const uint8_t* p, uint64_t* out) { Q::put_points(p, p, out, 1); };
 
 template <class Q>
 constexpr int zero_of() {
@@ -62,10 +73,20 @@ constexpr int kLift = kFlipped<Q> ? 128 : zero_of<Q>();
 template <class Q>
 constexpr bool kHasOffset = Q::kOffset && zero_of<Q>() == 0;
 
+// Weights of a group of a block, or of the blocks that follow.
 template <class Q>
-OCTAVO_INLINE B group_values(const uint8_t* span, int group) {
-    constexpr int kGroups = Q::kBlock / kGroup;
-    return Q::values(span + group / kGroups * Q::kBytes, group % kGroups);
+OCTAVO_INLINE B group_values(const uint8_t* block, int group) {
+    if constexpr (HasPoints<Q>) {
+        uint64_t pairs[kSpan / 4];
+        uint32_t points[8], signs[8];
+        Q::put_points(block, block, pairs, 1);
+        for (int i = 0; i < 8; ++i) points[i] = static_cast<uint32_t>(pairs[group * 8 + i]);
+        store(signs, Q::signs(block));
+        return Q::signed_word(load_bytes(points), mask_of_bits(signs[group]));
+    } else {
+        constexpr int kGroups = Q::kBlock / kGroup;
+        return Q::values(block + group / kGroups * Q::kBytes, group % kGroups);
+    }
 }
 
 // Scales and offsets of a span of kPanelRows rows, rows in the lanes.
@@ -111,5 +132,74 @@ struct SpanScales {
         for (int i = 0; i < 8; ++i) store(out[i], words[i]);
     }
 };
+
+// Calls use(group, word) for the groups of a pack; word(i) are weights 4 i .. 4 i + 3 of all rows.
+template <class Q, class Use>
+OCTAVO_INLINE void each_group_of_pack(const uint8_t* const rows[kPanelRows], int pack,
+                                      const Use& use) {
+    WeightLanes turned[Q::kPackLoads][8];
+    for (int i = 0; i < Q::kPackLoads; ++i) {
+        B bytes[kPanelRows];
+        for (int r = 0; r < kPanelRows; ++r) bytes[r] = Q::packed(rows[r], pack, i);
+        turn_rows(bytes, turned[i]);
+    }
+    unrolled<Q::kPackGroups>([&](auto g) {
+        use(pack * Q::kPackGroups + g, [&](int i) { return Q::word(turned, g, i); });
+    });
+}
+
+template <class Q, class Use>
+OCTAVO_INLINE void one_group(const uint8_t* const rows[kPanelRows], int group, const Use& use) {
+    B values[kPanelRows];
+    WeightLanes words[8];
+    // Long code once for each row, or else short code for each group: either fits into the
+    // processor's memory for decoded instructions.
+    if constexpr (HasLongValues<Q>)
+        unrolled<kPanelRows>([&](auto r) { values[r] = group_values<Q>(rows[r], group); });
+    else
+        for (int r = 0; r < kPanelRows; ++r) values[r] = group_values<Q>(rows[r], group);
+    turn_rows(values, words);
+    use(group, [&](int i) { return words[i]; });
+}
+
+// All points of the span come first: a vector of what was just written in parts has to wait.
+template <class Q, class Use>
+OCTAVO_INLINE void each_group_of_points(const uint8_t* const rows[kPanelRows], const Use& use) {
+    alignas(64) uint64_t points[kSpan / 4][kPanelRows / 2];
+    B bits[kPanelRows];
+    WeightLanes signs[8];
+    for (int r = 0; r < kPanelRows; r += 2)
+        Q::put_points(rows[r], rows[r + 1], points[0] + r / 2, kPanelRows / 2);
+    for (int r = 0; r < kPanelRows; ++r) bits[r] = Q::signs(rows[r]);
+    turn_rows(bits, signs);
+    for (int group = 0; group < kSpan / kGroup; ++group)
+        use(group, [&](int i) {
+            return Q::signed_word(load_weights(points[group * 8 + i]),
+                                  mask_of_nibble(signs[group], i));
+        });
+}
+
+// Calls use(group, word) for the first `n_groups` groups of a span, whole blocks.
+template <class Q, class Use>
+OCTAVO_INLINE void each_group(const uint8_t* const rows[kPanelRows], int n_groups, const Use& use) {
+    if constexpr (HasPoints<Q>) {
+        each_group_of_points<Q>(rows, use);
+    } else {
+        int group = 0;
+        if constexpr (HasPacks<Q>)
+            for (; group + Q::kPackGroups <= n_groups; group += Q::kPackGroups)
+                each_group_of_pack<Q>(rows, group / Q::kPackGroups, use);
+        for (; group < n_groups; ++group) one_group<Q>(rows, group, use);
+    }
+}
+
+// The same for a whole span. A row that is its own block's bytes is written out for each group.
+template <class Q, class Use>
+OCTAVO_INLINE void each_group_of_span(const uint8_t* const rows[kPanelRows], const Use& use) {
+    if constexpr (HasPoints<Q> || HasPacks<Q> || HasLongValues<Q>)
+        each_group<Q>(rows, kSpan / kGroup, use);
+    else
+        unrolled<kSpan / kGroup>([&](auto group) { one_group<Q>(rows, group, use); });
+}
 
 }  // namespace octavo::OCTAVO_LEVEL

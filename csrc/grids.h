@@ -33,29 +33,34 @@ constexpr Grid<Word, kPoints> make_grid(int start, int digit_bits, const int8_t*
     return grid;
 }
 
+// A grid of 4 weights a point, for two rows at a time: the second's points in the upper halves.
+template <int kPoints>
+struct PairGrid {
+    uint32_t low[kPoints];
+    uint64_t high[kPoints];
+};
+
+template <int kPoints>
+constexpr PairGrid<kPoints> make_pair_grid(int start, int digit_bits, const int8_t* levels) {
+    const auto grid = make_grid<uint32_t, kPoints>(start, digit_bits, levels);
+    PairGrid<kPoints> pairs{};
+    for (int i = 0; i < kPoints; ++i) {
+        pairs.low[i] = grid.points[i];
+        pairs.high[i] = static_cast<uint64_t>(grid.points[i]) << 32;
+    }
+    return pairs;
+}
+
+template <int kPoints>
+OCTAVO_INLINE uint64_t pair_of(const PairGrid<kPoints>& grid, uint64_t first, uint64_t second) {
+    return grid.low[first] | grid.high[second];
+}
+
 constexpr int8_t kIq2Levels[] = {8, 25, 43, 0};
 
 // For floats_of_fields: eight numbers of 4 bits, lowest first.
 constexpr uint32_t kNibbles[8] = {1u << 28, 1u << 24, 1u << 20, 1u << 16,
                                   1u << 12, 1u << 8,  1u << 4,  1u};
-
-// The points of eight numbers of 4 weights in the bytes of `numbers`.
-OCTAVO_INLINE B take_8(const uint32_t* points, uint64_t numbers) {
-    return join_words(points[numbers & 0xFF], points[numbers >> 8 & 0xFF],
-                      points[numbers >> 16 & 0xFF], points[numbers >> 24 & 0xFF],
-                      points[numbers >> 32 & 0xFF], points[numbers >> 40 & 0xFF],
-                      points[numbers >> 48 & 0xFF], points[numbers >> 56]);
-}
-
-// The same for numbers of 16 bits: 0, 2, 4, 6 and 1, 3, 5, 7.
-OCTAVO_INLINE B take_8(const uint32_t* points, uint64_t even, uint64_t odd) {
-    const auto even_low = static_cast<uint32_t>(even), odd_low = static_cast<uint32_t>(odd);
-    const auto even_high = static_cast<uint32_t>(even >> 32);
-    const auto odd_high = static_cast<uint32_t>(odd >> 32);
-    return join_words(points[even_low & 0xFFFF], points[odd_low & 0xFFFF], points[even_low >> 16],
-                      points[odd_low >> 16], points[even_high & 0xFFFF], points[odd_high & 0xFFFF],
-                      points[even_high >> 16], points[odd_high >> 16]);
-}
 
 // unit * (2 s + 1)
 OCTAVO_INLINE void odd_scales(float unit, F8 s, float* scale) {
@@ -88,6 +93,21 @@ constexpr EvenSigns make_even_signs() {
 }
 
 constexpr EvenSigns kEvenSigns = make_even_signs();
+
+// The same as bits, for 8 words of four numbers of 7 bits at `words`: four weights' bytes a word.
+OCTAVO_INLINE B even_sign_bits(const uint8_t* words) {
+    const I w = load_integers(reinterpret_cast<const int32_t*>(words));
+    // Bit i: whether the count of bits i .. i + 6 is odd.
+    I odd = bits_xor(bits_xor(w, shifted_down(w, 1)), shifted_down(w, 2));
+    odd = bits_xor(bits_xor(odd, shifted_down(odd, 3)), shifted_down(w, 6));
+    I signs = zero_integers();
+    for (int i = 0; i < 4; ++i) {
+        const I seven = bits_and(shifted_up(w, i), 0x7Fu << 8 * i);
+        const I eighth = bits_and(shifted_up(odd, 7 + i), 0x80u << 8 * i);
+        signs = bits_or(signs, bits_or(seven, eighth));
+    }
+    return bytes_of(signs);
+}
 
 // The masks of 32 weights, by four numbers in the lowest 28 bits of `numbers`.
 OCTAVO_INLINE B even_signs(uint32_t numbers) {

@@ -46,7 +46,7 @@ struct WeightLanes {
 struct TokenWord {
     __m512i v;
 };
-OCTAVO_INLINE WeightLanes load_weights(const int8_t* p) {
+OCTAVO_INLINE WeightLanes load_weights(const void* p) {
     return {_mm512_loadu_si512(p)};
 }
 OCTAVO_INLINE void store(void* p, WeightLanes a) {
@@ -86,6 +86,30 @@ OCTAVO_INLINE WeightLanes field(WeightLanes a, int shift, uint8_t mask) {
 OCTAVO_INLINE WeightLanes lookup(const void* table, WeightLanes index) {
     const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(table));
     return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), index.v)};
+}
+
+OCTAVO_INLINE WeightLanes bits_and(WeightLanes a, WeightLanes b) {
+    return {_mm512_and_si512(a.v, b.v)};
+}
+OCTAVO_INLINE WeightLanes bits_xor(WeightLanes a, WeightLanes b) {
+    return {_mm512_xor_si512(a.v, b.v)};
+}
+OCTAVO_INLINE WeightLanes add(WeightLanes a, WeightLanes b) {
+    return {_mm512_add_epi8(a.v, b.v)};
+}
+OCTAVO_INLINE WeightLanes sub(WeightLanes a, WeightLanes b) {
+    return {_mm512_sub_epi8(a.v, b.v)};
+}
+OCTAVO_INLINE WeightLanes splat_as(WeightLanes, uint8_t x) {
+    return {_mm512_set1_epi8(static_cast<char>(x))};
+}
+// Of each lane's bits 4 i .. 4 i + 3, as bytes: 0xFF for a bit that is set.
+OCTAVO_INLINE WeightLanes mask_of_nibble(WeightLanes bits, int i) {
+    alignas(64) static constexpr uint32_t kMasks[16] = {
+        0x00000000, 0x000000FF, 0x0000FF00, 0x0000FFFF, 0x00FF0000, 0x00FF00FF,
+        0x00FFFF00, 0x00FFFFFF, 0xFF000000, 0xFF0000FF, 0xFF00FF00, 0xFF00FFFF,
+        0xFFFF0000, 0xFFFF00FF, 0xFFFFFF00, 0xFFFFFFFF};
+    return {_mm512_permutexvar_epi32(_mm512_srli_epi32(bits.v, 4 * i), _mm512_load_si512(kMasks))};
 }
 
 OCTAVO_INLINE __m512i join(B low, B high) {
@@ -139,7 +163,7 @@ OCTAVO_INLINE FloatLanes load_lanes(const float* p) {
 OCTAVO_INLINE FloatLanes splat_lanes(float x) {
     return splat8(x);
 }
-OCTAVO_INLINE WeightLanes load_weights(const int8_t* p) {
+OCTAVO_INLINE WeightLanes load_weights(const void* p) {
     return load_bytes(p);
 }
 OCTAVO_INLINE FloatLanes load_some(const float* p, int n) {
@@ -163,6 +187,15 @@ OCTAVO_INLINE IntLanes minus(IntLanes a, IntLanes b) {
 }
 OCTAVO_INLINE WeightLanes lookup(const void* table, WeightLanes index) {
     return lookup(load_16_twice(table), index);
+}
+// Of each lane's bits 4 i .. 4 i + 3, as bytes: 0xFF for a bit that is set.
+OCTAVO_INLINE WeightLanes mask_of_nibble(WeightLanes bits, int i) {
+    const uint64_t byte = static_cast<uint64_t>(i / 2) * 0x0101010101010101u;
+    const uint64_t low = 0x0404040400000000u + byte, high = 0x0C0C0C0C08080808u + byte;
+    const uint64_t bit = i % 2 == 0 ? 0x0804020108040201u : 0x8040201080402010u;
+    const WeightLanes bytes = lookup(bits, join_words(low, high, low, high));
+    const WeightLanes chosen = join_words(bit, bit, bit, bit);
+    return equal(bits_and(bytes, chosen), chosen);
 }
 
 #if defined(OCTAVO_LEVEL_baseline)

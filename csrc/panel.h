@@ -50,29 +50,8 @@ void pack_span(const uint8_t* const rows[kPanelRows], int n_groups,
             if constexpr (kHasOffset<Format>)
                 store(groups[group].offset[half], load_lanes(scales.offset[at]));
         }
-    int group = 0;
-    if constexpr (HasPacks<Format>) {
-        for (; group + Format::kPackGroups <= n_groups; group += Format::kPackGroups) {
-            WeightLanes turned[Format::kPackLoads][8];
-            for (int i = 0; i < Format::kPackLoads; ++i) {
-                B bytes[kPanelRows];
-                for (int r = 0; r < kPanelRows; ++r)
-                    bytes[r] = Format::packed(rows[r], group / Format::kPackGroups, i);
-                turn_rows(bytes, turned[i]);
-            }
-            unrolled<Format::kPackGroups>([&](auto g) {
-                put_words<Format>(groups[group + g],
-                                  [&](int i) { return Format::word(turned, g, i); });
-            });
-        }
-    }
-    for (; group < n_groups; ++group) {
-        B values[kPanelRows];
-        WeightLanes words[8];
-        for (int r = 0; r < kPanelRows; ++r) values[r] = group_values<Format>(rows[r], group);
-        turn_rows(values, words);
-        put_words<Format>(groups[group], [&](int i) { return words[i]; });
-    }
+    each_group<Format>(rows, n_groups,
+                       [&](int group, auto word) { put_words<Format>(groups[group], word); });
 }
 
 // FormatKernels::pack_panel of an integer format. Rows behind the last repeat it.

@@ -45,6 +45,10 @@ OCTAVO_INLINE void store(void* p, B a) {
 OCTAVO_INLINE B splat_byte(uint8_t x) {
     return {vdupq_n_u8(x), vdupq_n_u8(x)};
 }
+// The same, in the type of the first argument.
+OCTAVO_INLINE B splat_as(B, uint8_t x) {
+    return splat_byte(x);
+}
 OCTAVO_INLINE B bits_and(B a, B b) {
     return {vandq_u8(a.low, b.low), vandq_u8(a.high, b.high)};
 }
@@ -174,6 +178,15 @@ OCTAVO_INLINE int32x4_t shifted_down(int32x4_t a, int n) {
 }
 OCTAVO_INLINE I shifted_down(I a, int n) {
     return {shifted_down(a.low, n), shifted_down(a.high, n)};
+}
+OCTAVO_INLINE I bits_xor(I a, I b) {
+    return {veorq_s32(a.low, b.low), veorq_s32(a.high, b.high)};
+}
+OCTAVO_INLINE I shifted_up(I a, int n) {
+    return {vshlq_s32(a.low, vdupq_n_s32(n)), vshlq_s32(a.high, vdupq_n_s32(n))};
+}
+OCTAVO_INLINE B bytes_of(I a) {
+    return {vreinterpretq_u8_s32(a.low), vreinterpretq_u8_s32(a.high)};
 }
 // Byte `i` of each lane, 0..3; as an unsigned or a signed number.
 OCTAVO_INLINE F8 floats_of_bytes(I a, int i) {

@@ -54,6 +54,10 @@ OCTAVO_INLINE B splat_byte(uint8_t x) {
     const __m128i v = _mm_set1_epi8(static_cast<char>(x));
     return {v, v};
 }
+// The same, in the type of the first argument.
+OCTAVO_INLINE B splat_as(B, uint8_t x) {
+    return splat_byte(x);
+}
 OCTAVO_INLINE B bits_and(B a, B b) {
     return {_mm_and_si128(a.low, b.low), _mm_and_si128(a.high, b.high)};
 }
@@ -177,6 +181,15 @@ OCTAVO_INLINE I bits_or(I a, I b) {
 }
 OCTAVO_INLINE I shifted_down(I a, int n) {
     return {_mm_srli_epi32(a.low, n), _mm_srli_epi32(a.high, n)};
+}
+OCTAVO_INLINE I bits_xor(I a, I b) {
+    return {_mm_xor_si128(a.low, b.low), _mm_xor_si128(a.high, b.high)};
+}
+OCTAVO_INLINE I shifted_up(I a, int n) {
+    return {_mm_slli_epi32(a.low, n), _mm_slli_epi32(a.high, n)};
+}
+OCTAVO_INLINE B bytes_of(I a) {
+    return {a.low, a.high};
 }
 // Byte `i` of each lane, 0..3; as an unsigned or a signed number.
 OCTAVO_INLINE F8 floats_of_bytes(I a, int i) {

@@ -168,6 +168,10 @@ OCTAVO_INLINE void store(void* p, B a) {
 OCTAVO_INLINE B splat_byte(uint8_t x) {
     return {_mm256_set1_epi8(static_cast<char>(x))};
 }
+// The same, in the type of the first argument.
+OCTAVO_INLINE B splat_as(B, uint8_t x) {
+    return splat_byte(x);
+}
 OCTAVO_INLINE B bits_and(B a, B b) {
     return {_mm256_and_si256(a.v, b.v)};
 }
@@ -269,6 +273,18 @@ OCTAVO_INLINE I bits_or(I a, I b) {
 }
 OCTAVO_INLINE I shifted_down(I a, int n) {
     return {_mm256_srli_epi32(a.v, n)};
+}
+OCTAVO_INLINE I bits_xor(I a, I b) {
+    return {_mm256_xor_si256(a.v, b.v)};
+}
+OCTAVO_INLINE I shifted_up(I a, int n) {
+    return {_mm256_slli_epi32(a.v, n)};
+}
+OCTAVO_INLINE B bytes_of(I a) {
+    return {a.v};
+}
+OCTAVO_INLINE I load_integers(const int32_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
 }
 // Byte `i` of each lane, 0..3; as an unsigned or a signed number.
 OCTAVO_INLINE F8 floats_of_bytes(I a, int i) {

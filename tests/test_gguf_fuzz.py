@@ -43,10 +43,16 @@ def header_of(path: Path) -> None:
 
 
 def is_cheap(action: Callable[[Path], None], path: Path) -> None:
-    """Fails where `action` takes 64 MiB, or a second of the processor."""
-    start = time.thread_time()
-    action(path)
-    assert time.thread_time() - start < MAX_SECONDS
+    """Fails where `action` takes 64 MiB, or a second of the processor three times in turn.
+
+    Other work on the machine slows a run; what is expensive by itself is so each time.
+    """
+    seconds = []
+    while len(seconds) < 3 and min(seconds, default=MAX_SECONDS) >= MAX_SECONDS:
+        start = time.thread_time()
+        action(path)
+        seconds.append(time.thread_time() - start)
+    assert min(seconds) < MAX_SECONDS
     tracemalloc.start()
     try:
         action(path)

@@ -3,7 +3,7 @@
 // 8..15), then the high two (4 bytes of four). w = d * (s - 32) * (q - 4).
 #pragma once
 
-#include "simd.h"
+#include "lanes.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -25,9 +25,36 @@ struct q3_k {
             store(offset + 8 * i, mul(level, splat8(-kZero)));
         }
     }
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
+                                          float*) {
+        // The last 14 bytes of a block, after two that do not count.
+        I words[4];
+        load_words(spans, 94, words);
+        const auto joined = [&](int i) {
+            return bits_or(shifted_down(words[i], 16), shifted_up(words[i + 1], 16));
+        };
+        const I low[2] = {joined(0), joined(1)}, high = joined(2);
+        const F8 d = floats_of_high_halves(words[3]);
+        for (int i = 0; i < 4; ++i) {
+            const I s = bits_or(bits_and(shifted_down(low[i % 2], i / 2 * 4), 0x0F0F0F0F),
+                                shifted_up(bits_and(shifted_down(high, 2 * i), 0x03030303), 4));
+            for (int j = 0; j < 4; ++j)
+                store(scale + (4 * i + j) * kPanelRows,
+                      mul(d, sub(floats_of_bytes(s, j), splat8(32.0f))));
+        }
+    }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {
         const B low = field(load_bytes(block + 32 + group / 4 * 32), group % 4 * 2, 3);
         return bits_or(low, field(load_bytes(block), group - 2, 4));
+    }
+
+    static constexpr int kPackGroups = 4, kPackLoads = 2;
+    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int i) {
+        return i == 0 ? load_bytes(span + 32 + pack * 32) : field(load_bytes(span), 4 * pack, 15);
+    }
+    template <class V>
+    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
+        return bits_or(field(turned[0][i], group * 2, 3), field(turned[1][i], group - 2, 4));
     }
 };
 
