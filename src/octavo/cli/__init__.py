@@ -8,7 +8,9 @@ and knows nothing about any command.
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
+import gc
 import os
 import sys
 from pathlib import Path
@@ -94,6 +96,8 @@ def main() -> None:
         # Windows consoles and pipes default to a code page that cannot hold every character.
         with contextlib.suppress(AttributeError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    # The system takes all memory back: a last search for garbage in it would only take time.
+    atexit.register(gc.freeze)
     app(prog_name="octavo")
 
 
