@@ -8,6 +8,7 @@ usual files (routed experts Q4_K, dense matrices Q8_0, embedding and head Q6_K; 
 from __future__ import annotations
 
 import argparse
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -185,6 +186,14 @@ def _moe_block(t: Tensors, blk: str, width: int, *, attention: bool) -> None:
     t.add(blk + "ffn_down_shexp.weight", "q8_0", width, 512)
 
 
+def in_format(row: Tensor, kind: str) -> Tensor:
+    """The tensor in another format, if it is Q4_K."""
+    name, shape, old, _ = row
+    if old != "q4_k":
+        return row
+    return name, shape, kind, random_bytes(kind, shape, zlib.crc32(name.encode()))
+
+
 MODELS: dict[str, Callable[[], tuple[dict[str, Any], list[Tensor]]]] = {
     "qwen3-0.6b": lambda: qwen3(28, 1024, 3072),
     "qwen3-1.7b": lambda: qwen3(28, 2048, 6144),
@@ -198,12 +207,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", choices=MODELS)
     parser.add_argument("--folder", type=Path, default=Path("build/models"))
+    parser.add_argument("--q4-k-as", default="q4_k", help="format of what is Q4_K, as iq3_s")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    other = "" if args.q4_k_as == "q4_k" else f"-{args.q4_k_as}"
     for name in args.names:
-        path = args.folder / f"random-{name}.gguf"
+        path = args.folder / f"random-{name}{other}.gguf"
         if not path.exists():
-            write_gguf(path, *MODELS[name]())
+            meta, rows = MODELS[name]()
+            write_gguf(path, meta, [in_format(row, args.q4_k_as) for row in rows])
         print(path)
 
 
