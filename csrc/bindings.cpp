@@ -384,4 +384,5 @@ NB_MODULE(_native, m) {
              "Int8 dot products, one chunk an entry of `sink`; returns the operations.")
         .def("fma_peak", add_peak<&Kernels::fma_peak>, "n_rounds"_a, array("sink"),
              "Float multiply-adds, one chunk an entry of `sink`; returns the operations.");
+    bind_handoff(m);
 }

@@ -5,6 +5,7 @@
 
 namespace octavo {
 
+void bind_handoff(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
 void bind_text(nanobind::module_& m);
 

@@ -238,6 +238,7 @@ class Combine final : public Op {
                 const int some = n - i < kLanes ? n - i : kLanes;
                 F total = zero();
                 for (int j = 0; j < n_used; ++j) {
+                    if (position[j] < 0) continue;
                     const float* result = layer_->results + static_cast<size_t>(position[j]) * n;
                     total = fma(load_first(result + i, some), splat(weights[j]), total);
                 }

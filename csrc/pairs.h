@@ -21,28 +21,30 @@ struct Group {
 
 // The pairs of a step, sorted by expert. Filled anew in every run, by the first operation.
 struct Pairs {
-    const int32_t* ids;  // (T, k); nullptr: every token uses expert 0
+    const int32_t* ids;  // (T, k), below 0: left out; nullptr: every token uses expert 0
     int n_tokens;
     int n_used;
     int n_experts;
     Group* groups;      // those experts that have pairs
     int32_t* token_of;  // sorted position -> token
-    int32_t* position;  // (T, k) -> sorted position
+    int32_t* position;  // (T, k) -> sorted position, -1: left out
     int n_groups;
     int n_tiles;
 
     int count() const { return n_tokens * n_used; }
+    int expert_of(int pair) const { return ids ? ids[pair] : 0; }
     int most_tiles() const { return count() / kTileTokens + n_experts; }
 
     void sort() {
         // Groups are indexed by expert first; those without pairs are dropped at the end.
         for (int e = 0; e < n_experts; ++e) groups[e] = {e, 0, 0, 0, 0};
-        for (int i = 0; i < count(); ++i) ++groups[ids ? ids[i] : 0].n;
+        for (int i = 0; i < count(); ++i)
+            if (expert_of(i) >= 0) ++groups[expert_of(i)].n;
         for (int e = 1; e < n_experts; ++e) groups[e].first = groups[e - 1].first + groups[e - 1].n;
         for (int e = 0; e < n_experts; ++e) groups[e].first_chunk = groups[e].first;
         for (int i = 0; i < count(); ++i) {
-            position[i] = groups[ids ? ids[i] : 0].first_chunk++;
-            token_of[position[i]] = i / n_used;
+            position[i] = expert_of(i) < 0 ? -1 : groups[expert_of(i)].first_chunk++;
+            if (position[i] >= 0) token_of[position[i]] = i / n_used;
         }
         n_groups = n_tiles = 0;
         for (int e = 0; e < n_experts; ++e) {

@@ -49,6 +49,19 @@ class ScoreMerger:
     def encode(self, text: str) -> list[int]:
         """Ids of a text in which spaces are U+2581."""
 
+class Companion:
+    """The processor's half of a card's step."""
+
+    def __init__(self, bell: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')], reply: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')]) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def add(self, program: Program, ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], missed: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], out: Annotated[NDArray[numpy.float32], dict(device='cpu')]) -> None:
+        """Another layer; arrays and program must outlive it."""
+
+    def run(self, pool: Pool, first: int, seconds: float) -> int:
+        """Answer from a layer on; fewer than all: no bell for so many seconds."""
+
 class Pool:
     """Worker threads."""
 

@@ -7,6 +7,7 @@ does it in the same pass: so a block takes and gives the pair (stream, branch st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from octavo import ops
@@ -129,10 +130,8 @@ class Moe:
 
     def __call__(self, x: Array) -> Array:
         ids, weights = ops.route(x, self.ffn_gate_inp, self.rule)
-        routed = ops.experts(x, self.bank, ids, weights)
-        if self.shared is None:
-            return routed
-        return ops.add(routed, self.shared(x), self.ffn_gate_inp.backend)
+        beside = None if self.shared is None else partial(self.shared, x)
+        return ops.experts(x, self.bank, ids, weights, beside)
 
 
 @dataclass(frozen=True, eq=False)

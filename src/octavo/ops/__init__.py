@@ -130,9 +130,19 @@ def route(x: Array, gate: Weight, rule: RouteRule) -> tuple[Ids, Array]:
     return gate.backend.route(x, gate, rule)
 
 
-def experts(x: Array, bank: ExpertBank, ids: Ids, weights: Array) -> Array:
-    """Sum over a token's experts of weight * down(act(gate x) * up x): x (T, D) -> (T, D)."""
-    return bank.backend.experts(x, bank, ids, weights)
+def experts(
+    x: Array,
+    bank: ExpertBank,
+    ids: Ids,
+    weights: Array,
+    beside: Callable[[], Array] | None = None,
+) -> Array:
+    """Sum over a token's experts of weight * down(act(gate x) * up x): x (T, D) -> (T, D).
+
+    What `beside` computes (T, D), as the shared expert does, is added to it. It is called once;
+    where experts are computed in two places, while one waits for the other.
+    """
+    return bank.backend.experts(x, bank, ids, weights, beside)
 
 
 def glu(

@@ -68,6 +68,14 @@ class Memory(Protocol):
         """
         ...
 
+    def leave(self, weights: Sequence[Weight], /) -> None:
+        """Let weights stay in main memory, to be read there: tables of which few rows are needed.
+
+        Raises:
+            MemoryPlanError: they have to be brought where they are used, and do not fit.
+        """
+        ...
+
 
 class Backend(Memory, Protocol):
     """The functions of `ops.reference`, `ops.cpu` and `ops.gpu`."""
@@ -116,7 +124,15 @@ class Backend(Memory, Protocol):
 
     def route(self, x: Array, gate: Weight, rule: RouteRule, /) -> tuple[Ids, Array]: ...
 
-    def experts(self, x: Array, bank: ExpertBank, ids: Ids, weights: Array, /) -> Array: ...
+    def experts(
+        self,
+        x: Array,
+        bank: ExpertBank,
+        ids: Ids,
+        weights: Array,
+        beside: Callable[[], Array] | None = None,
+        /,
+    ) -> Array: ...
 
     def glu(
         self,

@@ -20,7 +20,7 @@ from octavo.errors import SettingError
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
 from octavo.ops import Array, Ids
-from octavo.ops.host import alloc, fetch, host, place, send, store  # noqa: F401
+from octavo.ops.host import alloc, fetch, host, leave, place, send, store  # noqa: F401
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 from octavo.settings import Settings
 
@@ -273,25 +273,36 @@ def route(x: Array, gate: Weight, rule: RouteRule) -> tuple[Ids, Array]:
     return ids, weights
 
 
-def experts(x: Array, bank: ExpertBank, ids: Ids, weights: Array) -> Array:
-    n_experts, width = bank.down.shape[0], bank.down.shape[1]
-    out = _native.empty_floats([len(x), width])
+def experts(
+    x: Array,
+    bank: ExpertBank,
+    ids: Ids,
+    weights: Array,
+    beside: Callable[[], Array] | None = None,
+) -> Array:
+    out = _native.empty_floats([len(x), bank.down.shape[1]])
+    _run(lambda p: _add_experts(p, x, bank, ids, weights, out), x, ids, weights, out)
+    return out if beside is None else add(out, beside())
+
+
+def experts_program(
+    x: Array, bank: ExpertBank, ids: Ids, weights: Array, out: Array
+) -> _native.Program:
+    """The routed experts alone as a program into `out` (T, D); a token's ids below 0 add nothing.
+
+    All arrays must outlive it. The bank may be one of another back end.
+    """
+    program = _native.Program()
+    _add_experts(program, x, bank, ids, weights, out)
+    return program
+
+
+def _add_experts(
+    program: _native.Program, x: Array, bank: ExpertBank, ids: Ids, weights: Array, out: Array
+) -> None:
     up = None if bank.up is None else _matrix(bank.up)
-    _run(
-        lambda p: p.experts(
-            x,
-            _matrix(bank.gate),
-            up,
-            _matrix(bank.down),
-            n_experts,
-            bank.kind,
-            ids,
-            weights,
-            out,
-        ),
-        *(x, ids, weights, out),
-    )
-    return out
+    gate, down, n_experts = _matrix(bank.gate), _matrix(bank.down), bank.down.shape[0]
+    program.experts(x, gate, up, down, n_experts, bank.kind, ids, weights, out)
 
 
 def glu(

@@ -39,3 +39,7 @@ def store(array: NDArray[Any], values: NDArray[Any]) -> None:
 
 def place(weights: Sequence[Weight], progress: Callable[[int, int], None]) -> None:
     """Weights are used where they are."""
+
+
+def leave(weights: Sequence[Weight]) -> None:
+    """As all others."""

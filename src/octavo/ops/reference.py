@@ -18,7 +18,7 @@ from octavo.kv import formats
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
 from octavo.kv.state import PAGE_TOKENS, RecurrentSpec
-from octavo.ops.host import alloc, fetch, host, place, send, store  # noqa: F401
+from octavo.ops.host import alloc, fetch, host, leave, place, send, store  # noqa: F401
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 
 Array = NDArray[np.float32]
@@ -133,7 +133,13 @@ def route(x: Array, gate: Weight, rule: RouteRule) -> tuple[Ids, Array]:
     return ids.astype(np.int32), (weights * rule.scale).astype(np.float32)
 
 
-def experts(x: Array, bank: ExpertBank, ids: Ids, weights: Array) -> Array:
+def experts(
+    x: Array,
+    bank: ExpertBank,
+    ids: Ids,
+    weights: Array,
+    beside: Callable[[], Array] | None = None,
+) -> Array:
     out = np.zeros_like(x)
     for expert in np.unique(ids):
         token, choice = np.nonzero(ids == expert)
@@ -144,7 +150,7 @@ def experts(x: Array, bank: ExpertBank, ids: Ids, weights: Array) -> Array:
             up = x[token] @ _expert(bank.up, expert).T
         result = (_activation(gate, bank.kind) * up) @ _expert(bank.down, expert).T
         out[token] += weights[token, choice, None] * result
-    return out
+    return out if beside is None else out + beside()
 
 
 def glu(

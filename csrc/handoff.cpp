@@ -1,0 +1,138 @@
+// The processor's half of a step that a card replays: in each layer it waits until the card has
+// handed over tokens and their experts, computes those that the card does not hold, and answers.
+// The card's half is in src/octavo/ops/gpu/handoff.py.
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "arguments.h"
+#include "bindings.h"
+#include "program.h"
+
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
+
+namespace octavo {
+
+namespace nb = nanobind;
+
+namespace {
+
+// A word of pinned memory that the card and the processor both touch.
+using Flag = std::atomic<uint32_t>;
+static_assert(sizeof(Flag) == sizeof(uint32_t) && Flag::is_always_lock_free);
+
+using Clock = std::chrono::steady_clock;
+using Flags = nb::ndarray<uint32_t, nb::device::cpu, nb::c_contig>;
+
+constexpr int kPolls = 200'000;  // some 5 ms: longer than a layer takes; then the core is offered
+constexpr int kPollsBetweenClocks = 1024;
+
+void relax() {
+#if defined(__x86_64__) || defined(_M_X64)
+    _mm_pause();
+#elif defined(__aarch64__) && !defined(_MSC_VER)
+    asm volatile("yield");
+#endif
+}
+
+// Whether the flag has reached `value` before the time is over. Values count on around 2^32.
+bool wait_for(const Flag& flag, uint32_t value, Clock::time_point end) {
+    for (int64_t n = 1;; ++n) {
+        if (static_cast<int32_t>(flag.load(std::memory_order_acquire) - value) >= 0) return true;
+        if (n < kPolls)
+            relax();
+        else
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+        if ((n >= kPolls || n % kPollsBetweenClocks == 0) && Clock::now() >= end) return false;
+    }
+}
+
+class Companion {
+  public:
+    Companion(const Flags& bell, const Flags& reply)
+        : bell_(flag(bell, "bell")), reply_(flag(reply, "reply")) {}
+
+    size_t size() const { return layers_.size(); }
+
+    // `slots` (E,): the card's slot of each expert, -1: none. The program computes the experts
+    // `missed` (as `ids`, -1 where the card has the expert) into `out`.
+    void add(Program& program, const Ids& ids, const Ids& slots, const IdsOut& missed,
+             const FloatsOut& out) {
+        require(missed.size() == ids.size(), "Companion: ids and missed differ in size");
+        layers_.push_back({&program, ids.data(), slots.data(), missed.data(), ids.size(),
+                           static_cast<int32_t>(slots.size()), contiguous(out, "out"), out.size()});
+    }
+
+    // Answers layers from `first` on; -> how many are answered in all. Fewer than there are: the
+    // bell of the next one has not rung for so many seconds.
+    size_t run(Pool& pool, size_t first, double seconds) {
+        const auto patience =
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+        for (size_t i = first; i < layers_.size(); ++i) {
+            const auto number = static_cast<uint32_t>(i + 1);
+            if (!wait_for(bell_, number, Clock::now() + patience)) return i;
+            answer(layers_[i], pool);
+            reply_.store(number, std::memory_order_release);
+        }
+        return layers_.size();
+    }
+
+  private:
+    struct Layer {
+        Program* program;
+        const int32_t* ids;
+        const int32_t* slots;
+        int32_t* missed;
+        size_t n_pairs;
+        int32_t n_experts;
+        float* out;
+        size_t n_out;
+    };
+
+    static Flag& flag(const Flags& array, const char* name) {
+        if (array.size() != 1) wrong(std::string(name) + ": one number expected");
+        return *reinterpret_cast<Flag*>(array.data());
+    }
+
+    static void answer(const Layer& layer, Pool& pool) {
+        bool is_any = false;
+        for (size_t i = 0; i < layer.n_pairs; ++i) {
+            const int32_t id = layer.ids[i];
+            // What a failed card left there must not be used as an index.
+            const bool is_missed = id >= 0 && id < layer.n_experts && layer.slots[id] < 0;
+            layer.missed[i] = is_missed ? id : -1;
+            is_any |= is_missed;
+        }
+        if (is_any)
+            layer.program->run(pool);
+        else
+            std::memset(layer.out, 0, layer.n_out * sizeof(float));
+    }
+
+    Flag& bell_;
+    Flag& reply_;
+    std::vector<Layer> layers_;
+};
+
+}  // namespace
+
+void bind_handoff(nb::module_& m) {
+    nb::class_<Companion>(m, "Companion", "The processor's half of a card's step.")
+        .def(nb::init<const Flags&, const Flags&>(), nb::arg("bell").noconvert(),
+             nb::arg("reply").noconvert())
+        .def("__len__", &Companion::size)
+        .def("add", &Companion::add, nb::arg("program"), nb::arg("ids").noconvert(),
+             nb::arg("slots").noconvert(), nb::arg("missed").noconvert(),
+             nb::arg("out").noconvert(), "Another layer; arrays and program must outlive it.")
+        .def("run", &Companion::run, nb::arg("pool"), nb::arg("first"), nb::arg("seconds"),
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Answer from a layer on; fewer than all: no bell for so many seconds.");
+}
+
+}  // namespace octavo
