@@ -146,20 +146,24 @@ def test_experts_of_draft_blocks_stay_in_memory() -> None:
     for drafts in (False, True):
         card = memory.weights_on_card(kinds, draft_experts, all_experts=False, drafts=drafts)
         assert card.get("mtp", 0) == (kinds["mtp"] - draft_experts if drafts else 0)
-        left = memory.weights_in_memory(kinds, card, keeps_embedding=True)
+        left = memory.weights_in_memory(kinds, card)
+        stays = {t for t in tensors if memory.stays(t.name, 40, left, drafts=drafts)}
+        assert sum(t.n_bytes for t in stays) == sum(left.values())
         assert sum(card.values()) + sum(left.values()) == sum(kinds.values())
     assert len(memory.expert_blocks(tensors)) == 41
 
 
-def test_a_tied_head_is_on_the_card_and_its_rows_in_memory() -> None:
+def test_a_tied_head_is_on_the_card() -> None:
     kinds = {"embedding": 100, "trunk": 50, "experts": 1000}
     card = memory.weights_on_card(kinds, 0, all_experts=False, drafts=True)
     assert card == {"trunk": 50, "embedding": 100}
-    left = memory.weights_in_memory(kinds, card, keeps_embedding=True)
-    assert left == {"embedding": 100, "experts": 1000}
+    left = memory.weights_in_memory(kinds, card)
+    assert left == {"experts": 1000}
+    assert not memory.stays("token_embd.weight", 4, left, drafts=True)
+    assert memory.stays("blk.0.ffn_up_exps.weight", 4, left, drafts=True)
     whole = memory.weights_on_card(kinds, 0, all_experts=True, drafts=True)
     assert whole == kinds
-    assert memory.weights_in_memory(kinds, whole, keeps_embedding=False) == {}
+    assert memory.weights_in_memory(kinds, whole) == {}
 
 
 # Choices
@@ -182,6 +186,20 @@ def test_choices(sizes: dict[str, float], expected: tuple[str, int, int, int]) -
     plan = plan_for(**sizes)
     assert (plan.placement, plan.context, plan.sequences, plan.batch_tokens) == expected
     assert plan.fits
+
+
+@pytest.mark.parametrize(("card_gb", "placement"), [(8, "split"), (24, "gpu")])
+def test_what_is_asked_for_on_the_card_is_never_the_processor(
+    card_gb: float, placement: str
+) -> None:
+    wishes = Wishes(placement="card")
+    assert plan_for(wishes, card_gb=card_gb).placement == placement
+    with pytest.raises(MemoryPlanError, match="experts at least"):
+        plan_for(wishes, card_gb=2)
+    with pytest.raises(MemoryPlanError, match="trunk"):
+        make_plan(smollm2(), wishes, here(card_gb=0.5))
+    with pytest.raises(SettingError, match="none was found"):
+        plan_for(wishes)
 
 
 def test_a_dense_model() -> None:

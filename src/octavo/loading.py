@@ -51,8 +51,9 @@ def load(
             ("hf:owner/repo:Q4_K_M").
         speculate: how tokens are guessed ahead: "mtp" by the file's own head, "lookup" in the
             text so far, "auto" whichever pays, or "off". The output is the same.
-        backend: "cpu"; "gpu": everything on the graphics card, which needs `octavo[gpu]`; or
-            "reference": plain NumPy, for comparisons, very slow.
+        backend: "cpu"; "gpu": on the graphics card, all of it or, of a model with experts, all but
+            most of these, which needs `octavo[gpu]`; or "reference": plain NumPy, for comparisons,
+            very slow.
         progress: called with (bytes done, bytes in all) while weights are read.
         plan: what `plan_for` made of the same arguments; None: one is made now.
         cache_dir: folder where computed prompts are kept for the next start; None: nowhere.
@@ -72,6 +73,11 @@ def load(
     keep = (folder, cache_dir_bytes) if folder is not None else None
     with open_gguf(path) as file:
         made = plan or make_plan(file, asked, probe(), _fast_formats(operations))
+        if (made.placement == "cpu") == (backend == "gpu"):
+            raise SettingError(
+                f"The placement {made.placement} does not go with the device {backend}",
+                "Leave the placement out, or use split or gpu with --device gpu.",
+            )
         _set_limits(operations, made)
         with ThreadPoolExecutor(1, "octavo-load") as pool:
             weights = pool.submit(load_model, file, made, operations, progress)
@@ -129,7 +135,7 @@ def _wishes(given: Mapping[str, Any], speculate: str, backend: str) -> Wishes:
             f"It knows {', '.join(Wishes.__dataclass_fields__)}.",
         )
     draft = {"draft_tokens": 0} if speculate == "off" else {}
-    place = {"placement": "gpu"} if backend == "gpu" else {}
+    place = {"placement": "card"} if backend == "gpu" else {}
     return Wishes(**(draft | place | dict(given)))
 
 
@@ -141,7 +147,9 @@ def _backend(name: str) -> Backend:
 
 def _set_limits(backend: Backend, plan: Plan) -> None:
     """What of the plan is the back end's own: its threads, its share of a card."""
-    if hasattr(backend, "set_threads"):
+    if plan.placement == "split":
+        _backend("cpu").set_threads(plan.threads)  # type: ignore[attr-defined]
+    elif hasattr(backend, "set_threads"):
         backend.set_threads(plan.threads)
     if plan.video is not None and hasattr(backend, "limit_memory"):
         backend.limit_memory(plan.video.limit_bytes - plan.video.context_bytes)

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from octavo.chat import Answer, Chat, Reply
 from octavo.engine.engine import Engine
-from octavo.engine.loader import fingerprint
+from octavo.engine.loader import fingerprint, hold_experts
 from octavo.engine.places import Place
 from octavo.engine.speculative import DraftRule
 from octavo.engine.steps import Piece, Steps
 from octavo.errors import RequestError
+from octavo.experts.heat import heat_path
 from octavo.gguf.reader import GGUFFile
 from octavo.kv import disk, formats
 from octavo.kv.cache import Cache, Timeline, pages_of
@@ -34,6 +35,7 @@ from octavo.models import Model
 from octavo.models.pooling import vector
 from octavo.ops.backend import Backend
 from octavo.plan.plan import Plan
+from octavo.settings import Settings
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import (
@@ -67,6 +69,7 @@ class Session:
         tokenizer: text to ids and back.
         template: the chat template, or None if the file has none.
         engine: for those who work with ids.
+        residents: experts on the card, where they are in two places; else None.
     """
 
     def __init__(
@@ -97,8 +100,12 @@ class Session:
             context=plan.context,
         )
         self._fingerprint = fingerprint(file)
+        heat_file = heat_path(Settings.from_environment(), self._fingerprint)
+        self.residents = hold_experts(self._model, plan, backend, heat_file)
         if plan.placement != "cpu":
             Steps(self._model, cache).warm_up(plan.batch_tokens)
+        if self.residents is not None:
+            self.residents.fill()
         shelf = keep and Shelf(keep[0], cache, self._fingerprint, budget_bytes=keep[1])
         self._prefixes = PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots, shelf)
         self._cache = cache
@@ -110,6 +117,7 @@ class Session:
             max_running=plan.sequences,
             piece_tokens=plan.batch_tokens,
             drafts=DraftRule(drafts.sources, max_tokens=plan.draft_tokens),
+            between=None if self.residents is None else self.residents.settle,
         )
         self._chat = Chat(self.engine, self.tokenizer, self.template)
 
@@ -343,6 +351,8 @@ class Session:
     def close(self) -> None:
         """End all requests and the engine's thread. Closing again does nothing."""
         self.engine.close()
+        if self.residents is not None:
+            self.residents.save()
 
     def __enter__(self) -> Session:
         return self

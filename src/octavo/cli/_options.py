@@ -36,13 +36,14 @@ Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Alias, path or repository of the model.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-DEVICE_HELP = "Where to compute: cpu, or gpu (all of the model on the graphics card)."
+DEVICE_HELP = "Where to compute: cpu, or gpu (of the model as much as the graphics card holds)."
+VRAM_HELP = "Most video memory to use: 8GB. Means --device gpu."
 ALL_LAYERS = 99  # of llama.cpp's -ngl: this many and more, or less than none, mean every layer
 
 
 @dataclass
-class LoadFlags:
-    """How the model is loaded: the wishes that the plan gets."""
+class WishFlags:
+    """The wishes that a plan gets."""
 
     threads: Annotated[
         int | None,
@@ -98,6 +99,32 @@ class LoadFlags:
         if n_layers is not None and given["backend"] is None:
             given["backend"] = _device_of(n_layers)
         return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass
+class LoadFlags(WishFlags):
+    """How the model is loaded."""
+
+    video_bytes: Annotated[
+        int | None, typer.Option("--vram", parser=byte_size, metavar="SIZE", help=VRAM_HELP)
+    ] = None
+
+    def wishes(self) -> dict[str, Any]:
+        """As of `WishFlags`."""
+        return with_card(WishFlags.wishes(self))
+
+
+def with_card(wishes: dict[str, Any]) -> dict[str, Any]:
+    """The wishes, with the device that a bound of video memory means.
+
+    Raises:
+        SettingError: another device was asked for.
+    """
+    if wishes.get("video_bytes") and wishes.setdefault("backend", "gpu") != "gpu":
+        raise SettingError(
+            f"--vram does not go with --device {wishes['backend']}", "Leave one of them out."
+        )
+    return wishes
 
 
 def _device_of(n_gpu_layers: int) -> str:

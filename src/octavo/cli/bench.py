@@ -18,7 +18,15 @@ import numpy as np
 import typer
 
 from octavo.cli import _screen as screen
-from octavo.cli._options import DEVICE_HELP, Json, Model, whole_numbers
+from octavo.cli._options import (
+    DEVICE_HELP,
+    VRAM_HELP,
+    Json,
+    Model,
+    byte_size,
+    whole_numbers,
+    with_card,
+)
 from octavo.errors import SettingError
 from octavo.types import SamplingParams, Usage
 
@@ -66,7 +74,10 @@ def main(
     batch: Annotated[
         int | None, typer.Option("-b", "--batch-size", min=1, help="Most tokens of one step.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "cpu",
+    device: Annotated[str | None, typer.Option("--device", help=DEVICE_HELP)] = None,
+    vram: Annotated[
+        int | None, typer.Option("--vram", parser=byte_size, metavar="SIZE", help=VRAM_HELP)
+    ] = None,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", min=1, help="Runs.")] = 3,
     json_output: Json = False,
 ) -> None:
@@ -80,8 +91,10 @@ def main(
     ):
         wishes: dict[str, Any] = {"context": context, "sequences": 1, "speculate": "off"}
         wishes |= {"cache_format": format} | ({"threads": n_threads} if n_threads else {})
-        wishes |= {"backend": device} | ({"batch": batch} if batch else {})
-        with screen.loaded(model, wishes) as session:
+        wishes |= {"backend": device} if device else {}
+        wishes |= {"batch": batch} if batch else {}
+        wishes |= {"video_bytes": vram} if vram else {}
+        with screen.loaded(model, with_card(wishes)) as session:
             for case in cases:
                 measured = _measure(session, case, repetitions)
                 results.append(measured)

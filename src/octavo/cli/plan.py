@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from octavo.cli import _screen as screen
-from octavo.cli._options import Json, LoadFlags, Model, byte_size
+from octavo.cli._options import Json, Model, WishFlags, byte_size
 from octavo.errors import SettingError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class MachineFlags:
 
 
 def main(
-    load: LoadFlags,
+    load: WishFlags,
     machine: MachineFlags,
     model: Model,
     json_output: Json = False,
@@ -95,7 +95,7 @@ def main(
         screen.write(f"{plan.table()}\n")
 
 
-def _wishes(load: LoadFlags, machine: MachineFlags) -> Wishes:
+def _wishes(load: WishFlags, machine: MachineFlags) -> Wishes:
     """Those of `octavo run` with the same flags, but for the placement if that is asked for."""
     from octavo.plan.wishes import Wishes
 
@@ -112,4 +112,4 @@ def _wishes(load: LoadFlags, machine: MachineFlags) -> Wishes:
     )
 
 
-_PLACEMENTS = {None: None, "cpu": "cpu", "reference": "cpu", "gpu": "gpu"}
+_PLACEMENTS = {None: None, "cpu": "cpu", "reference": "cpu", "gpu": "card"}

@@ -38,8 +38,7 @@ from octavo.types import FinishReason, SamplingParams
 
 Result = TypeVar("Result")
 DEFAULT_PARAMS = SamplingParams()
-# Kept prefixes go to disk when nobody has asked for anything for so long: a conversation can have
-# a gigabyte, and is not to be written after every turn of it.
+# Of silence until kept prefixes go to disk: a gigabyte is not to be written after every turn.
 SAVE_SECONDS = 60.0
 
 
@@ -55,6 +54,7 @@ class Engine:
         piece_tokens: most prompt tokens of one step. Small: generation stutters less; large:
             prompts are faster.
         drafts: what to guess with, and how far.
+        between: called on the engine's thread after each step; see `Steps`.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Engine:
         max_waiting: int = 256,
         piece_tokens: int = 512,
         drafts: DraftRule | None = None,
+        between: Callable[[], None] | None = None,
     ) -> None:
         self.stats = Stats()
         self._cache = cache
@@ -83,7 +84,7 @@ class Engine:
         self._may_admit = True  # something was freed since admission last failed
         self._has_news = False  # something was kept since prefixes were last saved
         rule = drafts or DraftRule()
-        steps = Steps(model, cache)
+        steps = Steps(model, cache, between)
         has_block = model.config.n_mtp > 0 and "mtp" in rule.sources and rule.max_tokens > 0
         self._draft_block = DraftBlock(steps, model.config.n_embd) if has_block else None
         self._prefilling = Prefilling(steps, self._draft_block, prefixes)

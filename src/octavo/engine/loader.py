@@ -25,17 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo import arena, models
-from octavo.errors import FileFormatError, MemoryPlanError
+from octavo.errors import FileFormatError, MemoryPlanError, SettingError
+from octavo.experts.residents import Residents, Store
 from octavo.gguf.header import TensorInfo
 from octavo.gguf.reader import GGUFFile, open_gguf
 from octavo.models.source import TensorFile
 from octavo.ops.backend import Backend
-from octavo.plan.memory import text
+from octavo.plan.memory import stays, text
 from octavo.plan.plan import Plan
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all), from any thread
 
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector
+# Large ones begin on a page: memory is pinned for a card in whole pages, no page twice.
+LARGE_BYTES, PAGE_BYTES = 1 << 16, 4096
 _CHUNK_BYTES = 16 << 20
 _THREADS = 2  # one waits for the disk or copies while the other does; more gained nothing
 _SAMPLES = 64
@@ -62,16 +65,50 @@ def load_model(
             return load_model(file, plan, backend, progress)
     report = progress or _silent
     tensors: TensorFile = source
+    is_left = _stays(source, plan)
     if plan.weights == "read":
-        tensors = read_tensors(source, report)
+        tensors = read_tensors(source, report, is_left)
     else:
         if plan.fits:
             threading.Thread(target=_fetch_ahead, args=(source.shards,), daemon=True).start()
         report(plan.file_bytes, plan.file_bytes)
     weights = models.FileWeights(tensors, backend)
     model = models.build(source.metadata, weights)
-    backend.place(weights.made, report)
+    backend.place([w for w in weights.made if not is_left(w.name)], report)
+    backend.leave([w for w in weights.made if is_left(w.name) and w.name == "token_embd.weight"])
     return model
+
+
+def hold_experts(
+    model: models.Model, plan: Plan, backend: Backend, heat_file: Path | None
+) -> Residents | None:
+    """Put the experts of a split into both their places; None: they are in one.
+
+    The pool is allocated and empty; `Residents.fill` fills it.
+
+    Raises:
+        MemoryPlanError: the card has not the memory that the plan counted on.
+        UnsupportedError: the processor has no kernel for a format of theirs.
+        SettingError: the back end has no such thing.
+    """
+    if plan.placement != "split" or plan.video is None:
+        return None
+    video = plan.video
+    split: Callable[..., Store] | None = getattr(backend, "Split", None)
+    if split is None:
+        raise SettingError("This back end cannot split experts", "Use --device gpu or cpu.")
+    banks = model.banks()[: video.n_blocks]
+    store = split(banks, video.pool_bytes, video.ring_bytes, video.pinned_bytes)
+    return Residents(store, floor=video.least_slots // video.n_blocks, heat_file=heat_file)
+
+
+def _stays(file: GGUFFile, plan: Plan) -> Callable[[str], bool]:
+    """Whether a tensor has its place in main memory, by its name."""
+    if plan.video is None or plan.placement == "cpu":
+        return lambda name: True
+    n_layers = models.read_config(file.metadata).n_layers
+    left, drafts = plan.video.left_bytes, plan.draft_tokens > 0
+    return lambda name: stays(name, n_layers, left, drafts=drafts)
 
 
 def fingerprint(file: GGUFFile) -> str:
@@ -92,30 +129,36 @@ def fingerprint(file: GGUFFile) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TensorsInMemory:
-    """Tensors that were read, as a `TensorFile`."""
+    """Tensors that were read, and while the file is open those that stayed there."""
 
+    file: GGUFFile
     tensors: Mapping[str, TensorInfo]
     starts: Mapping[str, int]
     memory: NDArray[np.uint8]
 
     def data(self, name: str) -> NDArray[np.uint8]:
-        """The bytes of a tensor, (n_bytes,) uint8, 64-byte aligned."""
+        """The bytes of a tensor, (n_bytes,) uint8, 64-byte aligned if it was read."""
+        if name not in self.starts:
+            return self.file.data(name)
         start = self.starts[name]
         return self.memory[start : start + self.tensors[name].n_bytes]
 
 
-def read_tensors(file: GGUFFile, progress: Progress) -> TensorsInMemory:
-    """Read every tensor.
+def read_tensors(
+    file: GGUFFile, progress: Progress, wanted: Callable[[str], bool] = lambda name: True
+) -> TensorsInMemory:
+    """Read every tensor whose name is wanted; the others stay in the file.
 
     Raises:
         FileFormatError: the file has become shorter since it was opened, or cannot be read.
         MemoryPlanError: there is not enough memory.
     """
-    tensors = sorted(file.tensors.values(), key=_place)
+    tensors = [t for t in sorted(file.tensors.values(), key=_place) if wanted(t.name)]
     starts, n_bytes = {}, 0
     for tensor in tensors:
+        n_bytes += -n_bytes % (PAGE_BYTES if tensor.n_bytes >= LARGE_BYTES else ALIGNMENT_BYTES)
         starts[tensor.name] = n_bytes
-        n_bytes += tensor.n_bytes + -tensor.n_bytes % ALIGNMENT_BYTES
+        n_bytes += tensor.n_bytes
     try:
         memory = arena.allocate(n_bytes)
     except MemoryError as error:
@@ -128,7 +171,7 @@ def read_tensors(file: GGUFFile, progress: Progress) -> TensorsInMemory:
     with ThreadPoolExecutor(_THREADS, "octavo-read") as pool:
         for _ in pool.map(reading.run, (chunks[i::_THREADS] for i in range(_THREADS))):
             pass
-    return TensorsInMemory(dict(file.tensors), starts, memory)
+    return TensorsInMemory(file, dict(file.tensors), starts, memory)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ arrays and replays it, without Python between the operations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,7 +53,11 @@ class Steps:
     Results hold until the next call: a replay overwrites them.
     """
 
-    def __init__(self, model: Model, cache: Cache) -> None:
+    def __init__(
+        self, model: Model, cache: Cache, between: Callable[[], None] | None = None
+    ) -> None:
+        """`between` is called after each step, when it is done: the next one sees what it did."""
+        self._between = between
         self._model = model
         self._cache = cache
         self._backend = cache.layers[0].backend
@@ -74,11 +78,11 @@ class Steps:
         and `hidden` has the rows of `logits`.
         """
         part = "trunk" if every_hidden else "outputs"
-        return self._go(part, pieces, _NO_HIDDEN, record)
+        return self._then(self._go(part, pieces, _NO_HIDDEN, record))
 
     def draft(self, pieces: Sequence[Piece], hidden: Array, record: bool = False) -> Output:
         """The draft block; `hidden` (T, D) as in `Model.draft`."""
-        return self._go("draft", pieces, hidden, record)
+        return self._then(self._go("draft", pieces, hidden, record))
 
     def warm_up(self, n_tokens: int) -> None:
         """Run a step of n tokens, and of 1, on the null page, where they change nothing.
@@ -88,6 +92,11 @@ class Steps:
         for n in n_tokens, 1:
             nowhere = Timeline(self._cache, 0)
             self._go("trunk", [Piece(nowhere, 0, [0] * n, 1, (-1,) * n)], _NO_HIDDEN, record=False)
+
+    def _then(self, out: Output) -> Output:
+        if self._between is not None:
+            self._between()
+        return out
 
     def _go(self, part: str, pieces: Sequence[Piece], hidden: Array, record: bool) -> Output:
         key = _shape(part, pieces)

@@ -129,31 +129,34 @@ class ExpertPool:
         self._fast += counts > 0
 
     def advance(self, used: Ids) -> list[Admission]:
-        """After a token that used these experts (blocks, used): what to bring now.
+        """After a step that used these experts: what to bring now.
 
-        Who leaves is gone from `slot_of` at once, so that nothing reads a slot that is written.
+        `used` (blocks, n) int32 may hold an expert several times, as steps of several tokens do,
+        and -1 for none. Who leaves is gone from `slot_of` at once, so that nothing reads a slot
+        that is written.
         """
-        rules = self.rules
+        rules, n_experts = self.rules, self.slot_of.shape[1]
         self._token += 1
         self._slow *= 0.5 ** (1 / rules.slow_half_life)
         self._fast *= 0.5 ** (1 / rules.fast_half_life)
-        blocks = np.arange(len(used))[:, None]
-        again = self._token - self._touched[blocks, used] <= rules.touch_tokens
-        self._asked[blocks, used] += 1
-        self._slow[blocks, used] += 1
-        self._fast[blocks, used] += 1
-        self._touched[blocks, used] = self._token
-        return self._bring(used, again)
+        flat = np.unique((np.arange(len(used))[:, None] * n_experts + used)[used >= 0])
+        touched = self._touched.reshape(-1)
+        again = self._token - touched[flat] <= rules.touch_tokens
+        for counts in (self._asked, self._slow, self._fast):
+            counts.reshape(-1)[flat] += 1
+        touched[flat] = self._token
+        return self._bring(flat[again])
 
-    def _bring(self, used: Ids, again: NDArray[np.bool_]) -> list[Admission]:
-        n_experts = self.slot_of.shape[1]
+    def _bring(self, flat: NDArray[np.int64]) -> list[Admission]:
+        """Of these experts, numbered through all blocks, those that are worth it."""
+        n_blocks, n_experts = self.slot_of.shape
         score = (self._slow + self.rules.fast_weight * self._fast).ravel()
-        flat = (np.arange(len(used))[:, None] * n_experts + used)[again]
-        flat = np.unique(flat[self._absent().ravel()[flat]])
+        flat = flat[self._absent().ravel()[flat]]
         wanted = flat[np.argsort(-score[flat], kind="stable")]
-        most = self.rules.most_bytes // max(self.slot_bytes, 1)
+        # What is still on its way from earlier counts: a slow link is not to be given a queue.
+        most = self.rules.most_bytes // max(self.slot_bytes, 1) - self.n_coming
         brought: list[Admission] = []
-        of_block = np.zeros(len(used), np.int64)
+        of_block = np.zeros(n_blocks, np.int64)
         slots = _Slots(self._owner, self._coming, self._token, self._touched, score, n_experts)
         for want in wanted.tolist():
             if len(brought) >= most:

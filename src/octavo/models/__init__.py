@@ -21,6 +21,7 @@ from octavo.kv.state import LayerSpec
 from octavo.models.config import Config
 from octavo.models.source import FileWeights, WeightSource
 from octavo.ops import Array
+from octavo.ops.weight import ExpertBank
 
 __all__ = [
     "Config",
@@ -56,6 +57,10 @@ class Model(Protocol):
 
     def state(self) -> tuple[LayerSpec, ...]:
         """What each layer keeps per sequence: the trunk's layers, then the draft blocks'."""
+        ...
+
+    def banks(self) -> tuple[ExpertBank, ...]:
+        """Routed experts of the blocks that have some: the trunk's, then the draft blocks'."""
         ...
 
     def forward(

@@ -10,11 +10,11 @@ from octavo.kv.batch import Batch
 from octavo.kv.layers import CacheLayer
 from octavo.kv.state import LayerSpec
 from octavo.models import Output
-from octavo.models.blocks import Block, norm_weight
+from octavo.models.blocks import Block, Moe, norm_weight
 from octavo.models.config import Config
 from octavo.models.source import WeightSource
 from octavo.ops import Array, Ids
-from octavo.ops.weight import Weight
+from octavo.ops.weight import ExpertBank, Weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,10 @@ class Decoder:
 
     def state(self) -> tuple[LayerSpec, ...]:
         return self.config.layers
+
+    def banks(self) -> tuple[ExpertBank, ...]:
+        blocks = self.blk if self.drafter is None else (*self.blk, self.drafter.block)
+        return tuple(block.ffn.bank for block in blocks if isinstance(block.ffn, Moe))
 
     def forward(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.ops.backend import Backend
+
+SLOT_ALIGNMENT_BYTES = 256
+_MATRIX_ALIGNMENT_BYTES = 16  # as much as a thread reads at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,20 @@ class ExpertBank:
     kind: str
     backend: Backend
     memo: dict[str, Any] = field(default_factory=dict)
+
+
+def slot_offsets(sizes: Sequence[int]) -> list[int]:
+    """Where the matrices of an expert (bytes of each) begin in a slot of its own on a card, and
+    at the end the bytes of the slot."""
+    offsets = [0]
+    for size in sizes:
+        offsets.append(_up(offsets[-1] + size, _MATRIX_ALIGNMENT_BYTES))
+    offsets[-1] = _up(offsets[-1], SLOT_ALIGNMENT_BYTES)
+    return offsets
+
+
+def _up(n: int, alignment: int) -> int:
+    return n + -n % alignment
 
 
 @dataclass(frozen=True)

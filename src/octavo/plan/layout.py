@@ -183,7 +183,7 @@ def _video(case: Case, choice: Choice, steps_bytes: int, drafts: bool) -> Video:
     on_card = memory.weights_on_card(
         case.kinds, case.draft_experts, all_experts=is_whole, drafts=drafts
     )
-    left = memory.weights_in_memory(case.kinds, on_card, keeps_embedding=not is_whole)
+    left = memory.weights_in_memory(case.kinds, on_card)
     n_experts = config.experts.n_experts if config.experts and not is_whole else 0
     slot_bytes = case.expert_slot_bytes if n_experts else 0
     n_used = config.experts.rule.n_used if config.experts else 0

@@ -1,6 +1,6 @@
 """How many bytes things take: pure functions of shapes. All results are bytes.
 
-Where weights live, by placement ("embedding" of a tied head is also the head):
+Where weights live, by placement (the embedding of a tied head is the head):
 
 | kind | cpu | split | gpu |
 |---|---|---|---|
@@ -20,12 +20,12 @@ from octavo.gguf.header import TensorInfo
 from octavo.kv import formats
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec, LayerSpec, RecurrentSpec
 from octavo.models.config import Config
+from octavo.ops.weight import slot_offsets
 
 FLOAT_BYTES = 4
 HALF_BYTES = 2
 CHUNK_TOKENS = 64  # of the delta rule on the card
 RING_EXPERTS = 128  # on their way to the card while a prompt is read: four groups of 32
-SLOT_ALIGNMENT_BYTES = 256
 
 
 def weight_bytes(tensors: Iterable[TensorInfo], n_layers: int) -> dict[str, int]:
@@ -72,8 +72,23 @@ def expert_blocks(tensors: Iterable[TensorInfo]) -> dict[str, int]:
 
 def expert_slot_bytes(tensors: Iterable[TensorInfo], n_experts: int) -> int:
     """A place for any expert: gate, up and down of the largest one, aligned. 0: no experts."""
-    largest = max(expert_blocks(tensors).values(), default=0) // max(n_experts, 1)
-    return largest + -largest % SLOT_ALIGNMENT_BYTES
+    sizes: dict[str, list[int]] = {}
+    # In the order in which they lie in a slot, whatever that of the file.
+    for tensor in sorted(filter(_is_experts, tensors), key=_place_in_slot):
+        block = tensor.name.partition(".ffn")[0]
+        sizes.setdefault(block, []).append(tensor.n_bytes // n_experts)
+    return max((slot_offsets(own)[-1] for own in sizes.values()), default=0)
+
+
+def _place_in_slot(tensor: TensorInfo) -> int:
+    return next(i for i, part in enumerate(("gate", "up", "down")) if part in tensor.name)
+
+
+def stays(name: str, n_layers: int, left: Mapping[str, int], *, drafts: bool) -> bool:
+    """Whether a tensor has its place in main memory; `left` as from `weights_in_memory`."""
+    kind = models.kind(name, n_layers)
+    is_draft_trunk = kind == "mtp" and drafts and "_exps." not in name
+    return kind in left and not is_draft_trunk
 
 
 def _is_experts(tensor: TensorInfo) -> bool:
@@ -98,16 +113,9 @@ def weights_on_card(
     return {kind: n for kind, n in found.items() if n}
 
 
-def weights_in_memory(
-    kinds: Mapping[str, int], on_card: Mapping[str, int], *, keeps_embedding: bool
-) -> dict[str, int]:
-    """Of each kind, what stays in main memory when `on_card` is on the card.
-
-    With `keeps_embedding` a tied embedding is in both places: its rows are read in memory.
-    """
+def weights_in_memory(kinds: Mapping[str, int], on_card: Mapping[str, int]) -> dict[str, int]:
+    """Of each kind, what stays in main memory when `on_card` is on the card."""
     found = {kind: n - on_card.get(kind, 0) for kind, n in kinds.items()}
-    if keeps_embedding:
-        found["embedding"] = kinds.get("embedding", 0)
     return {kind: n for kind, n in found.items() if n}
 
 

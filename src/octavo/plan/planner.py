@@ -74,7 +74,7 @@ def _decide(case: Case) -> Plan:
         elif plan := _on_card(case, wish):
             return plan
         elif wish != "auto":
-            raise card_refusal(case, "gpu" if wish == "gpu" else "split")
+            raise card_refusal(case, _least_placement(case) if wish == "card" else _card(wish))
         else:
             reason = card_refusal(case, _least_placement(case)).message
     plan = _comfortable(case, reason) or _tight(case, reason)
@@ -89,7 +89,8 @@ def _decide(case: Case) -> Plan:
 def _on_card(case: Case, wish: str) -> Plan | None:
     """The first plan that fits: all on the card before a split, the whole context before less."""
     wishes = case.wishes
-    placements: tuple[Placement, ...] = ("gpu", "split") if wish == "auto" else (_card(wish),)
+    is_free = wish in ("auto", "card")
+    placements: tuple[Placement, ...] = ("gpu", "split") if is_free else (_card(wish),)
     for context in case.contexts:
         for placement in placements:
             if placement == "split" and case.config.experts is None:

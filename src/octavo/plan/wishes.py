@@ -9,7 +9,7 @@ from octavo.errors import SettingError
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "weights": ("read", "map"),
-    "placement": ("cpu", "gpu", "split", "auto"),
+    "placement": ("cpu", "gpu", "split", "card", "auto"),
 }
 _COUNTS = ("context", "sequences", "batch", "threads", "video_bytes")
 _COUNTS_FROM_ZERO = ("draft_tokens", "snapshots")
@@ -31,8 +31,9 @@ class Wishes:
     draft_tokens: int | None = None  # most tokens guessed ahead; 0: no speculation
     snapshots: int | None = None  # recurrent states kept to go back to
     threads: int | None = None
-    # "cpu"; "gpu": all on the card; "split": all but embedding and experts; "auto": the fastest
-    # that fits. None: cpu, where the engine runs unless it is asked for a card.
+    # "cpu"; "gpu": all on the card; "split": all but embedding and experts; "card": the first of
+    # these two that fits; "auto": else cpu. None: cpu, where the engine runs unless it is asked
+    # for a card.
     placement: str | None = None
     video_bytes: int | None = None  # most video memory to use, the CUDA context included
 

@@ -30,10 +30,12 @@ from octavo.ops.gpu.quants import names as fast_formats
 from octavo.ops.gpu.recur import recur
 from octavo.ops.gpu.rope import rope
 from octavo.ops.gpu.route import route
+from octavo.ops.gpu.split import Split
 from octavo.ops.gpu.transfer import fetch, host, send, store
-from octavo.ops.gpu.weights import place
+from octavo.ops.gpu.weights import leave, place
 
 __all__ = [
+    "Split",
     "add",
     "alloc",
     "attend",
@@ -45,6 +47,7 @@ __all__ = [
     "fetch",
     "glu",
     "host",
+    "leave",
     "limit_memory",
     "linear",
     "norm",

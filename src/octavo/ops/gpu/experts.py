@@ -6,6 +6,8 @@ sorted by expert on the device, in blocks that an expert fills alone, and a bloc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +15,7 @@ import triton
 import triton.language as tl
 
 from octavo.ops.gpu import quants
+from octavo.ops.gpu.arrange import add
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.gated import (
     Matrices,
@@ -30,6 +33,7 @@ from octavo.ops.weight import ExpertBank, Weight
 
 # Up to here hardly any two tokens share an expert, and sorting would gain nothing.
 FEW_TOKENS = 8
+SPLIT = "gpu split"  # of `ExpertBank.memo`: (`split.Split`, block), where not all are here
 
 
 class Bank(NamedTuple):
@@ -97,9 +101,20 @@ def sort_pairs(ids: Tensor, n_experts: int, block_tokens: int) -> Blocks:
     return Blocks(order, starts, blocks, block_tokens)
 
 
-def experts(x: Tensor, bank: ExpertBank, ids: Tensor, weights: Tensor) -> Tensor:
+def experts(
+    x: Tensor,
+    bank: ExpertBank,
+    ids: Tensor,
+    weights: Tensor,
+    beside: Callable[[], Tensor] | None = None,
+) -> Tensor:
     """See `octavo.ops.experts`."""
-    return weighted_sum(x, on_device(bank), ids, weights)
+    if SPLIT in bank.memo:
+        split, block = bank.memo[SPLIT]
+        found: Tensor = split.run(block, x, ids, weights, beside)
+        return found
+    routed = weighted_sum(x, on_device(bank), ids, weights)
+    return routed if beside is None else add(routed, beside())
 
 
 def weighted_sum(
@@ -112,32 +127,45 @@ def weighted_sum(
     if len(x) == 0:
         return empty(0, bank.down.rows)
     ids, weights = ids.contiguous(), weights.contiguous()
-    run = _few if len(x) <= FEW_TOKENS else _many
-    return run(x, bank, ids, weights, slots)
+    if len(x) <= FEW_TOKENS:
+        return _few(x, bank, ids, weights, slots)
+    many = ManyTokens(x, bank, ids, weights)
+    many.add(bank, many.blocks.experts, slots)
+    return many.total()
 
 
 def on_device(bank: ExpertBank) -> Bank:
     """The tensors of the file as a bank whose slots are the experts."""
     if KEY not in bank.memo:
-        n_experts, rows, _ = bank.gate.shape
-        gate = _matrices(bank.gate)
-        if bank.up is None:
-            half = rows // 2
-            skipped = gate.stride // 2
-            up = Matrices(gate.format, gate.data[skipped:], gate.stride, half, gate.columns)
-            gate = Matrices(gate.format, gate.data, gate.stride, half, gate.columns)
-        else:
-            up = _matrices(bank.up)
-        bank.memo[KEY] = Bank(gate, up, _matrices(bank.down), bank.kind, n_experts)
+        sizes = expert_bytes(bank)
+        data = [device_bytes(w) for w in matrices_of(bank)]
+        bank.memo[KEY] = bank_of(bank, data, sizes)
     found: Bank = bank.memo[KEY]
     return found
 
 
-def _matrices(w: Weight) -> Matrices:
-    form = quants.find(w.format)
-    _, rows, columns = w.shape
-    stride = rows * columns // form.block_elements * form.block_bytes
-    return Matrices(form, device_bytes(w), stride, rows, columns)
+def matrices_of(bank: ExpertBank) -> list[Weight]:
+    """Gate, up and down; gate with up, and down, where a file has those two in one."""
+    return [w for w in (bank.gate, bank.up, bank.down) if w is not None]
+
+
+def expert_bytes(bank: ExpertBank) -> list[int]:
+    """Of one expert in each of these."""
+    return [len(w.data) // w.shape[0] for w in matrices_of(bank)]
+
+
+def bank_of(bank: ExpertBank, data: Sequence[Tensor], strides: Sequence[int]) -> Bank:
+    """A bank whose matrices begin at `data`, an expert's so many bytes behind another's."""
+    n_experts, rows, _ = bank.gate.shape
+    gate, *up, down = [
+        Matrices(quants.find(w.format), start, stride, *w.shape[1:])
+        for w, start, stride in zip(matrices_of(bank), data, strides, strict=True)
+    ]
+    if not up:
+        skipped = expert_bytes(bank)[0] // 2
+        up = [replace(gate, data=gate.data[skipped:], rows=rows // 2)]
+        gate = replace(gate, rows=rows // 2)
+    return Bank(gate, up[0], down, bank.kind, n_experts)
 
 
 def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | None) -> Tensor:
@@ -170,29 +198,49 @@ def _block_tokens(n_pairs: int, n_experts: int) -> int:
     return 32 if mean <= 48 or find().shared_bytes < 100_000 else 64
 
 
-def _many(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | None) -> Tensor:
-    n_tokens, n_used = ids.shape
-    gate, down = bank.gate, bank.down
-    order, starts, blocks, tokens = sort_pairs(
-        ids, bank.n_experts, _block_tokens(ids.numel(), bank.n_experts)
-    )
-    table = ids if slots is None else slots
-    given = halve(x)
-    hidden = empty(ids.numel(), gate.rows, dtype=torch.float16)
-    options: dict[str, Any] = {"num_warps": 4, "num_stages": 1 if is_turing() else 2}
-    rows = 32 if is_turing() else 64
-    many_gate_up[(len(blocks), triton.cdiv(gate.rows, rows))](
-        given, given.stride(0), order, starts, blocks, table, hidden, *as_args(gate),
-        *as_args(bank.up), gate.rows, gate.columns, ids.numel(), n_used, *gate.format.constants,
-        *bank.up.format.constants, bank.kind, True, slots is not None, tokens, rows, **options,
-    )  # fmt: skip
-    pairs = empty(ids.numel(), down.rows, dtype=torch.float16)
-    many_down[(len(blocks), triton.cdiv(down.rows, rows))](
-        hidden, order, starts, blocks, table, weights, pairs, *as_args(down), down.rows,
-        down.columns, ids.numel(), *down.format.constants, True, slots is not None, True, tokens,
-        rows, **options,
-    )  # fmt: skip
-    out = empty(n_tokens, down.rows)
-    block = 1024
-    sum_pairs[(triton.cdiv(down.rows, block), n_tokens)](pairs, out, down.rows, n_used, block)
-    return out
+class ManyTokens:
+    """Pairs sorted into blocks, and room for their results, which may come part by part.
+
+    What a pair gets does not depend on which part computes it.
+    """
+
+    def __init__(self, x: Tensor, bank: Bank, ids: Tensor, weights: Tensor) -> None:
+        """All of x (T, D), ids and weights (T, k) contiguous; `bank` for its shapes alone."""
+        n_pairs = ids.numel()
+        self.blocks = sort_pairs(ids, bank.n_experts, _block_tokens(n_pairs, bank.n_experts))
+        self._shape = ids.shape
+        self._given, self._weights = halve(x), weights
+        self._hidden = empty(n_pairs, bank.gate.rows, dtype=torch.float16)
+        self._pairs = empty(n_pairs, bank.down.rows, dtype=torch.float16)
+
+    def add(self, bank: Bank, slots_of: Tensor, slots: Tensor | None = None) -> None:
+        """Compute those blocks that have a slot in `slots_of` (blocks,), of this bank.
+
+        With `slots` (E,), `slots_of` holds experts, and pairs of those without a slot get zeros.
+        """
+        n_pairs, n_used = self._pairs.shape[0], self._shape[1]
+        gate, down, given = bank.gate, bank.down, self._given
+        order, starts, tokens = self.blocks.order, self.blocks.starts, self.blocks.tokens
+        table = slots_of if slots is None else slots
+        options: dict[str, Any] = {"num_warps": 4, "num_stages": 1 if is_turing() else 2}
+        rows = 32 if is_turing() else 64
+        many_gate_up[(len(slots_of), triton.cdiv(gate.rows, rows))](
+            given, given.stride(0), order, starts, slots_of, table, self._hidden, *as_args(gate),
+            *as_args(bank.up), gate.rows, gate.columns, n_pairs, n_used, *gate.format.constants,
+            *bank.up.format.constants, bank.kind, True, slots is not None, tokens, rows, **options,
+        )  # fmt: skip
+        many_down[(len(slots_of), triton.cdiv(down.rows, rows))](
+            self._hidden, order, starts, slots_of, table, self._weights, self._pairs,
+            *as_args(down), down.rows, down.columns, n_pairs, *down.format.constants, True,
+            slots is not None, True, tokens, rows, **options,
+        )  # fmt: skip
+
+    def total(self) -> Tensor:
+        """(T, D): the sums of the tokens' pairs, once all of these have been computed."""
+        n_tokens, n_used = self._shape
+        out = empty(n_tokens, self._pairs.shape[1])
+        block = 1024
+        sum_pairs[(triton.cdiv(out.shape[1], block), n_tokens)](
+            self._pairs, out, out.shape[1], n_used, block
+        )
+        return out

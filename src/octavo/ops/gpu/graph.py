@@ -1,5 +1,7 @@
 """Recorded steps: a CUDA graph holds all launches and copies of a step, and starts them at once.
 
+Where the processor computes a part of the step (`handoff`), it does so right after the start.
+
 Its memory comes from a pool of its own, which all recorded steps share: they never run at the
 same time, and their results leave the device before the next one starts.
 """
@@ -12,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from octavo.ops.gpu import flags, handoff
 from octavo.ops.gpu.device import IS_INTERPRETED, synchronise
 from octavo.ops.gpu.transfer import Landings
 
@@ -28,19 +31,29 @@ class Recording(Generic[Result]):
         self._landings = Landings()
         # The first run compiles kernels and lets libraries set themselves up, which cannot be
         # recorded; its result is the step's. Recording then runs nothing.
-        with self._landings.used():
+        with handoff.counted() as given, self._landings.used():
             self.result = step()
         self._again: Callable[[], None]
-        if IS_INTERPRETED:
+        if IS_INTERPRETED or (given and not flags.are_captured()):
             self._again = lambda: self._run(step)
-        else:
+            return
+        self._companion = handoff.Companion() if given else None
+        with handoff.accompanied(self._companion):
             self._graph = self._record(step)
-            self._again = self._graph.replay
+        self._again = self._start
 
     def replay(self) -> None:
         """Run again on the same arrays, and wait for the results."""
         self._again()
         synchronise()
+
+    def _start(self) -> None:
+        if self._companion is None:
+            self._graph.replay()
+            return
+        self._companion.reset()
+        self._graph.replay()
+        self._companion.run()
 
     def _run(self, step: Callable[[], Result]) -> None:
         with self._landings.used():

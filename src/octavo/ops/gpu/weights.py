@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from octavo import quants
+from octavo import arena, quants
 from octavo.ops.gpu.device import (
     IS_INTERPRETED,
     Tensor,
@@ -24,6 +24,7 @@ from octavo.ops.gpu.device import (
     pinned,
     to_device,
 )
+from octavo.ops.gpu.pinning import Pinning
 from octavo.ops.weight import Weight
 
 KEY = "gpu"  # of `Weight.memo`
@@ -74,6 +75,26 @@ def place(weights: Sequence[Weight], progress: Callable[[int, int], None]) -> No
             pass
     for weight, room in zip(missing, rooms, strict=True):
         weight.memo[KEY] = room
+
+
+def leave(weights: Sequence[Weight]) -> None:
+    """Let the device read these where they are, in main memory: tables of which it needs few rows.
+
+    Where the system does not pin them they go to the device like others.
+
+    Raises:
+        MemoryPlanError: then they do not fit.
+    """
+    for weight in weights:
+        data = weight.data
+        if not data.flags.writeable:  # mapped
+            data = arena.allocate(len(weight.data))
+            np.copyto(data, weight.data)
+        pinning = Pinning()
+        if pinning.pin(data):
+            weight.memo.update({KEY: torch.from_numpy(data), "gpu pinning": pinning})
+        else:
+            place([weight], lambda done, total: None)
 
 
 class _Lifting:

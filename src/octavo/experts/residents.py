@@ -1,0 +1,148 @@
+"""Who sits on the card, from step to step: the pool's decisions become copies and tables.
+
+Between two steps `settle` takes up what the last one asked for, lets the pool decide, takes those
+who leave out of the table, and only then begins to copy over them. Who comes enters the table at
+the first settling that finds the copy done. So no table ever names a slot that is being written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.experts.heat import load_heat, merged, save_heat
+from octavo.experts.pool import NOBODY, Admission, ExpertPool, Ids, Rules
+
+PROMPT_TOKENS = 32  # a step of more is a prompt's: it says what is asked for, and brings nothing
+_FILL_SECONDS = 60.0
+
+
+class Arrival(Protocol):
+    """A copy that was begun."""
+
+    def is_passed(self) -> bool:
+        """Whether it is done."""
+        ...
+
+
+class Store(Protocol):
+    """Experts in two places, as a back end holds them: see `octavo.ops.gpu.split.Split`."""
+
+    slot_bytes: int
+    slots: Ids
+
+    @property
+    def n_slots(self) -> int: ...
+
+    def publish(self, slots: Ids, /) -> None: ...
+
+    def bring(self, block: int, expert: int, slot: int, /) -> Arrival: ...
+
+    def asked(self) -> Mapping[int, Ids]: ...
+
+
+class Residents:
+    """The experts of one model on the card. Belongs to the thread that runs steps.
+
+    Attributes:
+        n_asked, n_found: experts that tokens were sent to in steps of a few tokens, and those of
+            them that were on the card.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        floor: int,
+        rules: Rules | None = None,
+        heat_file: Path | None = None,
+    ) -> None:
+        """`floor`: slots that each block keeps. `heat_file`: what was asked for, of other runs."""
+        n_blocks, n_experts = store.slots.shape
+        floor = min(floor, store.n_slots // n_blocks, n_experts)
+        self._pool = ExpertPool(
+            n_blocks, n_experts, store.n_slots, store.slot_bytes, floor=floor, rules=rules
+        )
+        self._store = store
+        self._coming: list[tuple[Admission, Arrival]] = []
+        self._heat_file = heat_file
+        self._heat = None if heat_file is None else load_heat(heat_file, n_blocks, n_experts)
+        self.n_asked = self.n_found = 0
+
+    def fill(self) -> None:
+        """At the start: fill all slots, and wait for the copies.
+
+        Raises:
+            TimeoutError: they do not end.
+        """
+        self._begin(self._pool.seed(self._heat))
+        end = time.monotonic() + _FILL_SECONDS
+        while not self._receive():
+            if time.monotonic() > end:
+                raise TimeoutError("copies of experts to the card do not end")
+            time.sleep(1e-4)
+        self._store.publish(self._pool.slot_of)
+        self._store.asked()  # of steps before: nobody's questions
+
+    def settle(self) -> None:
+        """Between two steps, when the last one is done."""
+        n_before = len(self._coming)
+        self._receive()
+        has_changed = len(self._coming) < n_before
+        asked = self._store.asked()
+        admissions: list[Admission] = []
+        if any(len(ids) > PROMPT_TOKENS for ids in asked.values()):
+            self._pool.warm(self._counts(asked))
+        elif asked:
+            self._count(asked)
+            admissions = self._pool.advance(self._used(asked))
+        if has_changed or admissions:
+            self._store.publish(self._pool.slot_of)
+        self._begin(admissions)
+
+    def save(self) -> None:
+        """Keep what was asked for, for the next start; a folder that cannot be written to is no
+        fault."""
+        if self._heat_file is not None and self.n_asked:
+            with suppress(OSError):
+                save_heat(self._heat_file, merged(self._heat, self._pool.heat()))
+
+    def _begin(self, admissions: list[Admission]) -> None:
+        for a in admissions:
+            self._coming.append((a, self._store.bring(a.block, a.expert, a.slot)))
+
+    def _receive(self) -> bool:
+        """Take in those whose copies are done; whether these were all."""
+        waiting = []
+        for admission, copy in self._coming:
+            if copy.is_passed():
+                self._pool.arrived(admission)
+            else:
+                waiting.append((admission, copy))
+        self._coming = waiting
+        return not waiting
+
+    def _count(self, asked: Mapping[int, Ids]) -> None:
+        for block, ids in asked.items():
+            self.n_asked += ids.size
+            self.n_found += int((self._store.slots[block, ids] != NOBODY).sum())
+
+    def _used(self, asked: Mapping[int, Ids]) -> Ids:
+        """(blocks, n) as the pool takes it; draft blocks may have been asked for more tokens."""
+        used = np.full((len(self._pool.slot_of), max(a.size for a in asked.values())), NOBODY)
+        for block, ids in asked.items():
+            used[block, : ids.size] = ids.ravel()
+        return used.astype(np.int32)
+
+    def _counts(self, asked: Mapping[int, Ids]) -> NDArray[np.int64]:
+        n_experts = self._pool.slot_of.shape[1]
+        counts = np.zeros(self._pool.slot_of.shape, np.int64)
+        for block, ids in asked.items():
+            counts[block] = np.bincount(ids.ravel(), minlength=n_experts)
+        return counts
