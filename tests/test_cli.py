@@ -90,7 +90,7 @@ def test_unknown_command_and_flag(octavo: Callable[..., Done], llama: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in COMMANDS if n not in ("doctor", "launch", "pull", "perplexity")]
+    "name", [n for n in COMMANDS if n not in ("doctor", "eval", "launch", "pull", "perplexity")]
 )
 def test_missing_file_has_message_hint_and_code(octavo: Callable[..., Done], name: str) -> None:
     done = octavo(name, "absent.gguf", stdin="text\n")

@@ -164,6 +164,26 @@ def allows(spec: GrammarSpec, tokenizer: Tokenizer, text: str) -> bool:
     return any(row[id] == 0 for id in tokenizer.stop_ids)
 
 
+@pytest.mark.parametrize("dialect", TEMPLATES)
+def test_numbers_come_to_an_end(tokenizer: Tokenizer, dialect: str) -> None:
+    remarks = {"description": "d", "default": 1}
+    properties = {kind: {"type": kind, **remarks} for kind in ("integer", "number")}
+    tool = {"name": "f", "parameters": {"properties": properties}}
+    spec = spec_of(calling(tokenizer, dialect, [tool], mode="required"))
+
+    def is_allowed(kind: str, number: str) -> bool:
+        text = written(dialect, [("f", {kind: 7531})]).replace("7531", number)
+        return allows(spec, tokenizer, text)
+
+    whole = ("0", "-1", "1" + "0" * 79)
+    assert all(is_allowed(kind, text) for kind in properties for text in whole)
+    assert all(is_allowed("number", text) for text in ("0.5", "-2.50e-7", "6E+23", "0." + "3" * 32))
+    endless = ("1" * 81, "01", "-", "1.", "1.e3")
+    assert not any(is_allowed(kind, text) for kind in properties for text in endless)
+    assert not is_allowed("number", "0." + "3" * 33)
+    assert not any(is_allowed("integer", text) for text in ("1.0", "1e3"))
+
+
 @pytest.mark.parametrize("dialect", ["qwen3_xml", "gemma"])
 @pytest.mark.parametrize(
     "value",

@@ -22,6 +22,14 @@ JSON_STYLE = {
     "key_separator": ": ",
     "lenient": True,  # keywords it cannot express do not hold
 }
+# Numbers without limits of their own. Weak models write digits without end where nothing stops
+# them; 80 hold a whole number of 256 bits.
+_WHOLE = r"-?(0|[1-9][0-9]{0,79})"
+_NUMBERS = {
+    "integer": f"/{_WHOLE}/",
+    "number": rf"/{_WHOLE}(\.[0-9]{{1,32}})?([eE][+-]?[0-9]{{1,3}})?/",
+}
+_REMARKS = frozenset({"title", "description", "default", "examples", "$defs", "definitions"})
 
 
 class Lark:
@@ -79,6 +87,9 @@ class Lark:
     def json(self, schema: Any) -> str:
         """JSON that matches a schema."""
         if isinstance(schema, Mapping):
+            kind = schema.get("type")
+            if isinstance(kind, str) and kind in _NUMBERS and schema.keys() <= {"type", *_REMARKS}:
+                return self.shared("number_", self.shared("NUMBER_", _NUMBERS[kind]))
             schema = {**schema, "x-guidance": JSON_STYLE}
         elif schema is True:
             schema = {"x-guidance": JSON_STYLE}
