@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--formats", default="q8_0,q4_k,q5_k,q6_k,q3_k,iq4_xs,iq3_s,iq3_xxs,mxfp4")
     parser.add_argument("--tokens", default="1,2,8,512")
     parser.add_argument("--cached", action="store_true")
-    parser.add_argument("--level", help="instruction set, as OCTAVO_CPU names it")
+    parser.add_argument("--level", help="instruction set, as OCTAVO_ISA names it")
     args = parser.parse_args()
     if args.level:
         cpu.set_level(args.level)
