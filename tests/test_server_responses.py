@@ -164,6 +164,24 @@ def test_a_conversation_goes_on_from_a_stored_response() -> None:
     assert [m.content for m in session.asked[3].messages] == ["two"]
 
 
+def test_references_to_references_and_to_what_is_gone() -> None:
+    """Clients that refer to items send all of them again each turn, and the first ones go."""
+    session = ScriptedSession(THINKER, THOUGHT, *[f"Yes.\n</think>\n\nMore.{END}"] * 2)
+    with client_of(session) as client:
+        create = client.responses.create
+        question: Any = {"role": "user", "content": "one"}
+        first = create(model="m", input=[question])
+        told: Any = [question, *({"type": "item_reference", "id": i.id} for i in first.output)]
+        second = create(model="m", input=[*told, {"role": "user", "content": "two"}])
+        listed = client.responses.input_items.list(second.id, order="asc").data
+        assert [item.type for item in listed] == ["message", "reasoning", "message", "message"]
+        client.responses.delete(first.id)
+        create(model="m", input=[*told, {"role": "user", "content": "three"}])
+    for asked in session.asked[1:]:
+        assert [m.role for m in asked.messages] == ["user", "assistant", "user"]
+        assert (asked.messages[1].reasoning, asked.messages[1].content) == ("It is easy.", ANSWER)
+
+
 def test_what_is_not_stored_is_not_there() -> None:
     with client_of(ScriptedSession(PLAIN, f"Hi{END}", f"Hi{END}")) as client:
         gone = client.responses.create(model="m", input="x", store=False)
@@ -268,6 +286,77 @@ def test_custom_tools_take_one_text() -> None:
     called, answered = session.asked[-1].messages
     assert json.loads(called.tool_calls[0].arguments) == {"input": patch}
     assert (answered.name, answered.content) == ("patch", "ok")
+
+
+IN_NAMESPACES: Any = [
+    {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}},
+    {
+        "type": "namespace",
+        "name": "mcp__books",
+        "description": "A library.",
+        "tools": [
+            {"type": "function", "name": "find", "parameters": {"type": "object"}},
+            {"type": "custom", "name": "note"},
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_tools_in_namespaces(beside: bool) -> None:
+    """Codex has tools in namespaces; for models of some names they stand in the input."""
+    calls = [("find", {}), ("mcp__books__find", {}), ("mcp__books__note", {"input": "a b"})]
+    texts = [json.dumps({"name": name, "arguments": given}) for name, given in calls]
+    script = "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in texts) + END
+    session = ScriptedSession(CHATML, script, script, f"Done.{END}", context=4096)
+    asked: Any = [{"role": "user", "content": "x"}]
+    listed = {"type": "additional_tools", "role": "developer", "tools": IN_NAMESPACES}
+    given: Any = {"input": asked if beside else [listed, *asked]}
+    if beside:
+        given["tools"] = IN_NAMESPACES
+    with client_of(session) as client:
+        whole = client.responses.create(model="m", **given)
+        parts = streamed(client, **given)
+        items = [item.to_dict() for item in whole.output]
+        assert [plain(i) for i in parts.output] == [plain(i) for i in whole.output]
+        assert [(i["type"], i["name"], i.get("namespace")) for i in items] == [
+            ("function_call", "find", None),
+            ("function_call", "find", "mcp__books"),
+            ("custom_tool_call", "note", "mcp__books"),
+        ]
+        assert items[2]["input"] == "a b"
+        results: Any = [
+            {"type": f"{i['type']}_output", "call_id": i["call_id"], "output": "ok"} for i in items
+        ]
+        client.responses.create(model="m", **given | {"input": [*given["input"], *items, *results]})
+    for request in session.asked:
+        names = [tool["function"]["name"] for tool in request.tools]
+        assert names == [name for name, _ in calls]
+    user, called, *found = session.asked[-1].messages
+    assert user.content == "x"
+    assert [call.name for call in called.tool_calls] == [name for name, _ in calls]
+    assert [m.name for m in found] == [name for name, _ in calls]
+
+
+def test_results_that_are_no_text_are_named() -> None:
+    """An agent whose tool gave an image could not go on if its results were refused."""
+    call: Any = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    output = [{"type": "input_text", "text": "Seen:"}, image]
+    result: Any = {"type": "function_call_output", "call_id": "c", "output": output}
+    session = ScriptedSession(CHATML, f"a{END}", f"b{END}", context=4096)
+    chat: Any = [
+        {"role": "user", "content": "x"},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "image_url"}, "Seen:", 5]},
+    ]
+    with client_of(session) as client:
+        client.responses.create(model="m", input=[call, result])
+        client.chat.completions.create(model="m", messages=chat)
+    by_items, by_chat = (asked.messages[-1].content for asked in session.asked)
+    assert by_items.startswith("Seen:\n[a part of the type input_image was left out")
+    assert "AAAA" not in by_items
+    assert "image_url was left out" in by_chat
+    assert "\nSeen:\n[a part of the type int" in by_chat
 
 
 def test_tools_that_run_elsewhere_are_left_out_and_others_chosen() -> None:

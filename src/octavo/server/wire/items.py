@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from octavo.errors import RequestError
-from octavo.server.wire.openai_messages import CUSTOM_ARGUMENT, first_text, text_of
+from octavo.server.wire.namespaces import joined
+from octavo.server.wire.openai_messages import CUSTOM_ARGUMENT, first_text, result_of, text_of
 from octavo.types import Message, ToolCall
 
 Item = Mapping[str, Any]
@@ -68,11 +69,11 @@ class _Turns:
             id = first_text(item, "call_id")
             name = self._names.get(id, "")
             self._done.append(Message("tool", _output(item), tool_call_id=id, name=name))
-        else:
+        elif kind != "additional_tools":  # those are no part of the conversation
             raise RequestError(
                 f"the type {kind!r} is not understood",
                 "Use message, reasoning, function_call, function_call_output, custom_tool_call, "
-                "custom_tool_call_output or item_reference.",
+                "custom_tool_call_output, additional_tools or item_reference.",
             )
 
     def messages(self) -> list[Message]:
@@ -109,7 +110,7 @@ class _Turns:
             given = {CUSTOM_ARGUMENT: given or ""}
         text = given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
         sofar = self._open or Message("assistant")
-        self._names[id] = name
+        name = self._names[id] = joined(name, item.get("namespace"))
         self._open = replace(sofar, tool_calls=(*sofar.tool_calls, ToolCall(name, text, id)))
 
     def _close(self) -> None:
@@ -130,7 +131,7 @@ def _output(item: Item) -> str:
     """What a tool gave, as text."""
     given = item.get("output")
     if given is None or isinstance(given, (str, list)):
-        return text_of(given)
+        return result_of(given)
     return json.dumps(given, ensure_ascii=False)
 
 
@@ -143,7 +144,8 @@ def _thinking(item: Item) -> str:
     """The text of a reasoning item, from the first place where there is one."""
     for field in ("content", "summary"):
         parts = item.get(field)
-        texts = [first_text(p, "text") for p in parts or () if isinstance(p, Mapping)]
+        parts = parts if isinstance(parts, list) else ()
+        texts = [first_text(part, "text") for part in parts if isinstance(part, Mapping)]
         if any(texts):
             return "\n".join(texts)
     try:

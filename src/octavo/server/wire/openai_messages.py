@@ -113,7 +113,8 @@ def allowed_tools(
 
 
 def _name(tool: Mapping[str, Any]) -> Any:
-    inner = tool.get(tool.get("type", "function"))
+    kind = tool.get("type", "function")
+    inner = tool.get(kind) if isinstance(kind, str) else None
     return (inner if isinstance(inner, Mapping) else tool).get("name")
 
 
@@ -123,12 +124,16 @@ def _message(given: Mapping[str, Any]) -> Message:
         role = "tool"
     if role not in ("system", "developer", "user", "assistant", "tool"):
         raise RequestError(f"role is {role!r}", "Use system, developer, user, assistant or tool.")
-    calls = [*(given.get("tool_calls") or ())]
+    calls = given.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise RequestError("tool_calls is no list", "Send a list of calls.")
+    calls = [*calls]
     if old := given.get("function_call"):
         calls.append({"function": old})
+    content = given.get("content")
     return Message(
         role=role,
-        content=text_of(given.get("content")),
+        content=result_of(content) if role == "tool" else text_of(content),
         reasoning=first_text(given, "reasoning_content", "reasoning", "thinking"),
         tool_calls=tuple(_call(call) for call in calls),
         tool_call_id=first_text(given, "tool_call_id"),
@@ -156,6 +161,25 @@ def text_of(content: Any) -> str:
             )
         texts.append(text)
     return "\n".join(texts)
+
+
+def result_of(content: Any) -> str:
+    """What a tool gave, as text. What is none is named, so that the agent can go on.
+
+    Raises:
+        RequestError: it is neither a text nor a list of parts.
+    """
+    if not isinstance(content, list):
+        return text_of(content)
+    return "\n".join(_text_or_note(part) for part in content)
+
+
+def _text_or_note(part: Any) -> str:
+    try:
+        return text_of([part])
+    except RequestError:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        return f"[a part of the type {kind} was left out: this model reads text only]"
 
 
 def first_text(given: Mapping[str, Any], *names: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import Field
 from octavo.errors import RequestError
 from octavo.server.wire.body import SamplingBody, ThinkingBody, response_grammar, stops
 from octavo.server.wire.items import Item, read_items
+from octavo.server.wire.namespaces import Origin, Tool, added, flat, origins
 from octavo.server.wire.openai_messages import allowed_tools, read_choice, read_tools
 from octavo.types import ChatRequest, GrammarSpec, Message
 
@@ -62,7 +63,7 @@ class ResponsesBody(SamplingBody, ThinkingBody):
             raise RequestError("input: there is none", "Send a text or a list of items.")
         leading = (Message("system", self.instructions),) if self.instructions else ()
         thinking = self.read_thinking()
-        tools = allowed_tools(self.tools or (), self.tool_choice)
+        tools = allowed_tools(list(flat(self._tools())), self.tool_choice)
         request = ChatRequest(
             messages=leading + talk,
             params=self.sampling((self.top_logprobs or 0) if self.wants_logprobs else None),
@@ -96,12 +97,9 @@ class ResponsesBody(SamplingBody, ThinkingBody):
         wish = self.reasoning or {}
         return bool(wish.get("summary") or wish.get("generate_summary"))
 
-    @property
-    def custom_tools(self) -> frozenset[str]:
-        """Names of tools whose argument is one text."""
-        return frozenset(
-            str(tool.get("name")) for tool in self.tools or () if tool.get("type") == "custom"
-        )
+    def origins(self) -> dict[str, Origin]:
+        """The tools by the names under which the model calls them."""
+        return origins(self._tools())
 
     def echo(self) -> dict[str, Any]:
         """What a response repeats of its request."""
@@ -123,6 +121,10 @@ class ResponsesBody(SamplingBody, ThinkingBody):
             "truncation": self.truncation or "disabled",
             "user": self.user,
         }
+
+    def _tools(self) -> list[Tool]:
+        """Those beside the input, and those in it."""
+        return [*(self.tools or ()), *added(self.input)]
 
     def _limit(self) -> int | None:
         limit = super()._limit()

@@ -12,6 +12,7 @@ from typing import Any
 from octavo.chat import Answer
 from octavo.server.faults import Fault
 from octavo.server.wire.items import hidden
+from octavo.server.wire.namespaces import Origin
 from octavo.server.wire.openai_answer import Piece, chat_logprobs, new_call_id
 from octavo.server.wire.openai_messages import CUSTOM_ARGUMENT
 from octavo.server.wire.responses import ResponsesBody
@@ -82,6 +83,7 @@ class ResponseWriter:
         self._open: Channel | str | None = None  # of the last item; of a call its id
         self._n_events = 0
         self._n_tokens = 0
+        self._origins = body.origins()
         self._thought = SUMMARY if body.wants_summary else THOUGHT
 
     def whole(self) -> dict[str, Any]:
@@ -115,7 +117,7 @@ class ResponseWriter:
             yield from self._into(self._thought)
             yield self._text(self._thought, event.text)
         elif isinstance(event, CallPart):
-            if event.name not in self._body.custom_tools:
+            if not self._tool(event.name).is_custom:
                 yield from self._part_of_call(event)
         elif isinstance(event, ToolCalled):
             yield from self._whole_call(event.call)
@@ -175,12 +177,19 @@ class ResponseWriter:
         return head | {"content": [part]}
 
     def _call(self, call: ToolCall, status: str) -> dict[str, Any]:
-        shared = {"call_id": call.id or new_call_id(), "name": call.name, "status": status}
-        if call.name in self._body.custom_tools:
+        tool = self._tool(call.name)
+        shared = {"call_id": call.id or new_call_id(), "name": tool.name, "status": status}
+        if tool.namespace:
+            shared["namespace"] = tool.namespace
+        if tool.is_custom:
             text = _custom_text(call.arguments)
             return {"id": _id("ctc"), "type": "custom_tool_call", **shared, "input": text}
         call_item = {"id": _id("fc"), "type": "function_call", **shared}
         return call_item | {"arguments": call.arguments}
+
+    def _tool(self, name: str) -> Origin:
+        """The tool that the model means by this name; one that nobody declared is called so."""
+        return self._origins.get(name) or Origin(name)
 
     # Events of items.
 
@@ -219,7 +228,7 @@ class ResponseWriter:
             yield self._item_event("function_call_arguments.delta", delta=part.text)
 
     def _whole_call(self, call: ToolCall) -> Iterator[Named]:
-        if call.name not in self._body.custom_tools:
+        if not self._tool(call.name).is_custom:
             if not call.id or self._open != call.id:
                 call = ToolCall(call.name, call.arguments, call.id or new_call_id())
                 yield from self._part_of_call(CallPart(call.id, call.name, call.arguments))

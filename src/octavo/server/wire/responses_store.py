@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.server.wire.items import Item
@@ -41,8 +41,12 @@ class ResponseStore:
         return len(self._kept)
 
     def put(self, stored: Stored) -> None:
-        """Keep a response; the least recently used ones go where there is no room."""
-        self._kept[stored.response["id"]] = stored
+        """Keep a response; the least recently used ones go where there is no room.
+
+        References in its input become what they mean, so that it needs no other response.
+        """
+        meant = [self._meant(item) for item in stored.input]
+        stored = self._kept[stored.response["id"]] = replace(stored, input=meant)
         self._n_chars += stored.n_chars
         while len(self._kept) > self._max_responses or self._n_chars > self._max_chars:
             _, gone = self._kept.popitem(last=False)
@@ -64,6 +68,11 @@ class ResponseStore:
     def item(self, id: str) -> Item | None:
         """The item of that id, in the input or the output of a kept response."""
         return next((item for item in self._items() if item.get("id") == id), None)
+
+    def _meant(self, item: Item) -> Item:
+        if item.get("type") != "item_reference":
+            return item
+        return self.item(str(item.get("id"))) or item
 
     def _items(self) -> Iterator[Item]:
         for stored in reversed(self._kept.values()):

@@ -1,0 +1,68 @@
+"""Tools in namespaces, as OpenAI's Responses API has them: one list for the model, and back.
+
+Codex groups its own tools so, and those of MCP servers. The model sees each of them under a name
+made of both; a call of it goes to the client, and comes back, with the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Tool = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A tool as its client knows it. `is_custom`: its argument is one text."""
+
+    name: str
+    namespace: str = ""
+    is_custom: bool = False
+
+
+def joined(name: str, namespace: object) -> str:
+    """The name under which the model knows a tool."""
+    if not namespace or not isinstance(namespace, str):
+        return name
+    return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
+
+
+def flat(tools: Iterable[Tool]) -> Iterator[Tool]:
+    """All tools, those of namespaces under joined names."""
+    for tool in tools:
+        if tool.get("type") != "namespace":
+            yield tool
+            continue
+        for inner in _inner(tool):
+            yield {**inner, "name": joined(inner["name"], tool.get("name"))}
+
+
+def origins(tools: Iterable[Tool]) -> dict[str, Origin]:
+    """The tools by the names under which the model knows them."""
+    found = {}
+    for tool in tools:
+        namespace = tool.get("name") if tool.get("type") == "namespace" else ""
+        for inner in _inner(tool) if namespace else (tool,):
+            name, is_custom = str(inner.get("name")), inner.get("type") == "custom"
+            found[joined(name, namespace)] = Origin(name, str(namespace), is_custom)
+    return found
+
+
+def added(items: object) -> list[Tool]:
+    """The tools that stand in the input of a request, not beside it."""
+    listed = items if isinstance(items, list) else []
+    return [
+        tool
+        for item in listed
+        if isinstance(item, Mapping) and item.get("type") == "additional_tools"
+        for tool in item.get("tools") or ()
+        if isinstance(tool, Mapping)
+    ]
+
+
+def _inner(namespace: Tool) -> Iterator[Tool]:
+    for tool in namespace.get("tools") or ():
+        if isinstance(tool, Mapping) and isinstance(tool.get("name"), str):
+            yield tool
