@@ -459,6 +459,19 @@ def test_unconstrained_calls_are_read_all_the_same() -> None:
     assert case.engine.requests[0][1].grammar is None
 
 
+@pytest.mark.parametrize("dialect", TEMPLATES)
+def test_a_required_call_that_is_not_constrained_is_opened(
+    tokenizer: Tokenizer, dialect: str
+) -> None:
+    made = calling(tokenizer, dialect, [READ], mode="required", constrain=False)
+    spec = spec_of(made)
+    assert not spec.calm
+    call = written(dialect, [CALL])
+    assert allows(spec, tokenizer, call)
+    assert allows(spec, tokenizer, call.replace("path", "file") + " and more")
+    assert not allows(spec, tokenizer, f"I see: {call}")
+
+
 def test_none_hides_the_tools() -> None:
     text = written("qwen3_xml", [CALL])
     case = Case(TOOLED, f"</think>\n\n{text}{END}")

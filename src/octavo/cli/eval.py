@@ -3,9 +3,11 @@
 `octavo eval tools MODEL` asks the single-turn questions of the Berkeley Function Calling
 Leaderboard that are marked by comparing calls, and marks by its rules. Each question is asked with
 calls held to their schemas while they are written (constrained) and without (unconstrained), on the
-same prompt; with --way required a call is the only thing that may be said. Answers are greedy; as
-many questions are asked at once as --parallel says (4), each in a --ctx-size of 4096. They come
-from the package bfcl-eval: pip install "octavo[eval]" and pip install --no-deps bfcl-eval.
+same prompt. Further ways are for models that seldom call by themselves: the answer begins with the
+opening of a call, and goes on freely (opened) or held to the schemas (required). Answers are
+greedy; as many questions are asked at once as --parallel says (4), each in a --ctx-size of 4096.
+They come from the package bfcl-eval: pip install "octavo[eval]" and
+pip install --no-deps bfcl-eval.
 
 Shown are, in percent of the questions: called (an answer opens a call), readable (all calls could
 be read), valid (by their schemas), right. The last line of standard output is JSON.
@@ -58,6 +60,7 @@ class WayName(StrEnum):
 
     unconstrained = "unconstrained"
     constrained = "constrained"
+    opened = "opened"
     required = "required"
 
 

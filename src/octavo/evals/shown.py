@@ -13,16 +13,15 @@ from octavo.text.tokenizer import Tokenizer
 _FIRST = """\
 {%- if tools -%}
 {%- set told -%}
-You can call functions. They are declared here, one in a line, with JSON schemas of their arguments:
+You answer with calls of these functions:
 <tools>
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor -%}
 </tools>
-Call the function that serves the question. Write nothing but the call, in this form:
+For each call write a JSON object with name and arguments of the function between tags:
 <tool_call>
-{"name": "NAME", "arguments": {"ARGUMENT": VALUE}}
+{"name": FUNCTION_NAME, "arguments": ARGUMENTS_OBJECT}
 </tool_call>
-Several calls follow one another, each in its own tags.
 {%- endset -%}
 {%- if messages[0].role == "system" -%}
 {%- set told = messages[0].content ~ "\\n\\n" ~ told -%}

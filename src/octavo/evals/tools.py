@@ -22,11 +22,13 @@ from octavo.evals.bfcl import Case
 from octavo.text import formats
 from octavo.types import ChatRequest, SamplingParams, ToolCall, ToolChoice
 
-Way = Literal["unconstrained", "constrained", "required"]
-# unconstrained: the same prompt and the same reading of calls, without the grammar.
+Way = Literal["unconstrained", "constrained", "opened", "required"]
+# The prompt and the reading of calls are the same in all. In the last two the answer begins with
+# the opening of a call; in the second and the last it is held to the schemas from there on.
 WAYS: Mapping[Way, ToolChoice] = {
     "unconstrained": ToolChoice(constrain=False),
     "constrained": ToolChoice(),
+    "opened": ToolChoice("required", constrain=False),
     "required": ToolChoice("required"),
 }
 

@@ -19,6 +19,7 @@ from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import ChatRequest, GrammarSpec, ToolChoice, Trigger
 
+ANYTHING = "<[*]>*"  # tokens
 _MAX_TEXTS = 64
 _Key = tuple[str, str, bool, tuple[tuple[str, str], ...]]
 _texts: WeakKeyDictionary[Tokenizer, OrderedDict[_Key, str]] = WeakKeyDictionary()
@@ -109,9 +110,10 @@ class Calling:
             return GrammarSpec("lark", text, trigger, calm=True)
         # The thinking ends with a tag, and a line break or two.
         blanks = r"/\n{0,2}/ " if in_reasoning else ""
-        text = self._text(dialect, checked, f"{blanks}OPENING calls")
+        following = "calls" if choice.constrain else ANYTHING
+        text = self._text(dialect, checked, f"{blanks}OPENING {following}")
         waits = Trigger("", False, reasoning_tags, True) if in_reasoning else None
-        return GrammarSpec("lark", text, waits, calm=True)
+        return GrammarSpec("lark", text, waits, calm=choice.constrain)
 
     def _text(self, dialect: Dialect, tools: Tools, start: str) -> str:
         """The whole grammar, checked. The latest ones are kept: agents repeat their tools."""
