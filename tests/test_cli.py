@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octavo import cli, registry
+from octavo import _native, cli, registry
 from octavo.cli import _screen, perplexity
 from octavo.cli._expand import expand
 from octavo.cli._options import whole_numbers
@@ -390,16 +389,32 @@ def test_as_a_process(llama: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter on Windows")
 def test_interrupt_ends_with_130(llama: Path) -> None:
-    command = [sys.executable, "-m", "octavo", "run", str(llama), "--raw"]
+    # Long work, which has begun when the first letter comes.
+    prompts = ["-p", "x"] * 40
+    flags = ["--raw", "--ignore-eos", "-np", "1"]
+    command = [sys.executable, "-m", "octavo", "run", str(llama), *flags, *prompts]
     with subprocess.Popen(
         command,
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         # Whoever runs the tests in the background may have them ignore the signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        time.sleep(1.5)  # it waits for standard input by then
+        assert process.stdout is not None
+        assert process.stdout.read(1)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == cli.INTERRUPTED
-        assert process.stderr is not None
-        assert b"Traceback" not in process.stderr.read()
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == cli.INTERRUPTED
+        assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize("name", _native.levels())
+def test_the_instruction_set_asked_for_is_used(llama: Path, name: str) -> None:
+    program = (
+        "import octavo, sys; from octavo.ops import cpu;"
+        "octavo.load(sys.argv[1], threads=2).close(); print(cpu.level())"
+    )
+    command = [sys.executable, "-c", program, str(llama)]
+    done = subprocess.run(command, env=os.environ | {"OCTAVO_ISA": name}, capture_output=True)
+    assert done.stdout.decode().strip() == name, done.stderr.decode()

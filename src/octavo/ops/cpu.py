@@ -42,18 +42,17 @@ _here = threading.local()  # .recording: the capture that is going on in this th
 
 def pool() -> _native.Pool:
     """The worker threads, started when first needed."""
-    global _pool
     if _pool is None:
-        settings = Settings.from_environment()
-        if settings.isa:
-            set_level(settings.isa)
-        _pool = _native.Pool(settings.threads or _default_threads())
+        set_threads(Settings.from_environment().threads)
+    assert _pool is not None
     return _pool
 
 
 def set_threads(n_threads: int) -> None:
     """Use that many threads from now on; 0: one for each physical core."""
     global _pool
+    if _pool is None and (isa := Settings.from_environment().isa):
+        set_level(isa)  # once: later a caller may have chosen another
     _pool = _native.Pool(n_threads or _default_threads())
 
 
