@@ -10,6 +10,7 @@ import pytest
 
 from cache_steps import Piece, attention_layer, make_batch, pages_for, scattered_pages
 from gpu_backend import gpu, nmse, to_device, to_host
+from gpu_bounds import watched as watched
 from octavo import registry
 from octavo.kv import formats
 from octavo.kv.batch import Batch

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gpu_backend import gpu, nmse, to_device, to_host, torch
+from gpu_bounds import watched as watched
 from octavo import quants
 from octavo.ops import reference
 from octavo.ops.gpu import quants as gpu_quants
@@ -27,8 +28,7 @@ def make_weight(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> 
 
 def columns_of(name: str, n_blocks: int) -> int:
     """An odd number of columns that blocks of the format fill."""
-    block = quants.get(name).block_elements
-    return n_blocks * 256 if block == 256 else n_blocks * 256 - 96 + (37 if block == 1 else 0)
+    return n_blocks * 256 - {256: 0, 64: 64, 32: 96, 1: 59}[quants.get(name).block_elements]
 
 
 @pytest.mark.parametrize("name", gpu_quants.names())
@@ -42,6 +42,22 @@ def test_unpacked_rows_are_exact(name: str, rng: np.random.Generator) -> None:
             to_host(embed(table, to_device(ids), 1.5)), expected[ids] * np.float32(1.5)
         )
         assert embed(table, to_device(ids[:0])).shape == (0, table.shape[1])
+
+
+@pytest.mark.parametrize("name", ["mxfp4", "nvfp4"])
+def test_every_scale_of_eight_bits(name: str, rng: np.random.Generator) -> None:
+    table = make_weight(name, (1, 256 * 32), rng)
+    n_scales = {"mxfp4": 1, "nvfp4": 4}[name]
+    blocks = table.data.reshape(-1, quants.get(name).block_bytes)
+    blocks[:, :n_scales] = np.resize(np.arange(256, dtype=np.uint8), (len(blocks), n_scales))
+    with np.errstate(over="ignore"):
+        expected = quants.unpack(name, table.data, table.shape)
+        found = to_host(embed(table, to_device(np.zeros(1, np.int32))))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_formats_are_those_of_the_cpu() -> None:
+    assert gpu_quants.names() == quants.names()
 
 
 @pytest.mark.parametrize("name", gpu_quants.names())
@@ -76,5 +92,5 @@ def test_weights_that_share_x(tokens: int, rng: np.random.Generator) -> None:
 
 def test_huge_activations_stay_finite(rng: np.random.Generator) -> None:
     w = make_weight("q8_0", (3, 64), rng)
-    (y,) = linear(torch.full((9, 64), 1e9), (w,))
+    (y,) = linear(to_device(np.full((9, 64), 1e9, np.float32)), (w,))
     assert torch.isfinite(y).all()

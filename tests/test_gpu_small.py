@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_backend import gpu, nmse, to_device, to_host
+from gpu_bounds import watched as watched
 from octavo.ops import reference
 from octavo.ops.weight import RopeTable, RouteRule, Weight
 

@@ -104,3 +104,38 @@ def odd_parity(number):
     """1 where a number of 8 bits has an odd count of ones."""
     folded = (number ^ (number >> 4)) & 15
     return (0x6996 >> folded) & 1
+
+
+@triton.jit
+def load_nibbles(places, N: tl.constexpr):
+    """N 4-bit numbers from each place (R, S) on, the low half of a byte first: (R, S, N) int32."""
+    i = tl.arange(0, N)[None, None, :]
+    return (tl.load(places[:, :, None] + i // 2).to(tl.int32) >> (i % 2 * 4)) & 15
+
+
+@triton.jit
+def points_of_eight(table, number):
+    """Points of a codebook of eight int8 each, by their numbers (R, S, N): (R, S, N, 8) float32."""
+    i = tl.arange(0, 8)[None, None, None, :]
+    return tl.load(table + number[:, :, :, None] * 8 + i).to(tl.float32)
+
+
+@triton.jit
+def signed_points(table, number, signs, SPANS: tl.constexpr):
+    """`points_of_eight` (R, S, 16), negative where a bit of signs (R, S, 16) is one.
+
+    Gives (R, S, 128): the weights of a span.
+    """
+    i = tl.arange(0, 8)[None, None, None, :]
+    is_negative = ((signs[:, :, :, None] >> i) & 1) == 1
+    q = points_of_eight(table, number)
+    return tl.where(is_negative, -q, q).reshape(number.shape[0], SPANS, 128)
+
+
+@triton.jit
+def doubled_e2m1(code):
+    """4-bit floats, doubled, as float32."""
+    # Exponent and mantissa moved to their places in a float32 make a number 2^-126 times as large.
+    q = code.to(tl.int32)
+    tiny = ((q & 7) << 22) | ((q & 8) << 28)
+    return tiny.to(tl.float32, bitcast=True) * 1.7014118346046923e38
