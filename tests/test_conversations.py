@@ -125,6 +125,30 @@ def test_thinking_is_bounded_and_the_oldest_goes() -> None:
     assert known == [False] * 10 + [True] * 10
 
 
+WRITTEN = '{"path": "a.txt", "new": "x"}'
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ('{"all": false, "path": "a.txt", "new": "x"}', WRITTEN),  # a default, at the front
+        ('{"new":"x","path":"a.txt"}', WRITTEN),
+        ('{"path": "a.txt", "new": "y"}', '{"path": "a.txt", "new": "y"}'),  # a person changed it
+        ('{"path": "a.txt"}', '{"path": "a.txt"}'),
+        ("[]", "[]"),
+    ],
+)
+def test_calls_come_back_as_the_model_wrote_them(returned: str, expected: str) -> None:
+    kept, shape = Conversations(), template(PLAIN)
+    call = ToolCall("edit", WRITTEN, "call_1")
+    kept.begin(chat("Do it.")).end(answered("", "", tool_calls=[call]))
+    for id, arguments in (("call_1", expected), ("call_2", returned)):
+        said = Message("assistant", tool_calls=(ToolCall("edit", returned, id),))
+        request = ChatRequest((Message("user", "Do it."), said, Message("tool", "done")))
+        steady = kept.steady(request, shape)
+        assert steady.messages[1].tool_calls[0].arguments == arguments
+
+
 USAGE = Usage(prompt_tokens=1500, cached_tokens=123, reuse_cause="diverged", reuse_reason="why")
 
 

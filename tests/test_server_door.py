@@ -120,6 +120,19 @@ def test_unknown_paths_are_cheap_and_no_fault(caplog: pytest.LogCaptureFixture) 
     assert {line.levelno for line in lines} == {logging.INFO}
 
 
+def test_head_is_get_without_a_body() -> None:
+    """Claude Code and load balancers ask so whether anyone is there."""
+    with serving(ScriptedSession(PLAIN)) as address:
+        for path, status in (("/", 200), ("/health", 200), ("/v1/models", 200), ("/nowhere", 404)):
+            head = httpx.head(address + path)
+            assert (head.status_code, head.content) == (status, b""), path
+            assert (
+                head.headers["content-length"]
+                == httpx.get(address + path).headers["content-length"]
+            )
+        assert httpx.head(f"{address}/v1/messages").status_code == 405
+
+
 def test_log_line_says_figures_and_no_words(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     session = ScriptedSession(THINKER, f"pondering\n</think>\n\nsecretive{END}")

@@ -1,10 +1,12 @@
 """What a server remembers of its chats, so that their prompts keep the same beginning.
 
 Only what begins alike is found in the cache. Clients change more than they know: they leave out
-the thinking of earlier answers, or put a different header before each system message. Both are
-mended here. For what is left, this says what changed and what it cost.
+the thinking of earlier answers, write defaults into the calls of tools, or put a different header
+before each system message. All this is mended here. For what is left, this says what changed and
+what it cost.
 
-Chats are remembered as digests, thinking as text; both are bounded, nothing is written to disk.
+Chats are remembered as digests, thinking and calls as text; all are bounded, nothing is written to
+disk.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from octavo.types import ChatRequest, Message, ToolCall, Usage
 
 MAX_CHATS = 64
 MAX_THINKING_BYTES = 16 << 20
+MAX_CALL_BYTES = 4 << 20
 # Less lost than this is no break: the last message was edited, or the answer is asked for again.
 SLACK_TOKENS = 256
 CAUSES = ("system", "tools", "message", "thinking", "template", "snapshot", "evicted")
@@ -69,6 +72,7 @@ class Turn:
         self._chat.n_tokens = answer.usage.prompt_tokens
         said = Message("assistant", answer.content, tool_calls=tuple(answer.tool_calls))
         self._owner.remember(self._last, said, answer.reasoning)
+        self._owner.remember_calls(answer.tool_calls)
 
     def broke(self, usage: Usage) -> Change | None:
         """Why much less was reused than the conversation had; None: it was not so."""
@@ -85,6 +89,30 @@ class Turn:
         return replace(change, text=f"reuse broke at token {usage.cached_tokens}: {change.text}")
 
 
+class _Texts:
+    """Texts by a key, bounded in bytes; those that were not used for longest go."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._n_bytes = 0
+        self._kept: OrderedDict[Any, str] = OrderedDict()  # least recently used first
+        self._lock = threading.Lock()
+
+    def put(self, key: Any, text: str) -> None:
+        with self._lock:
+            self._n_bytes += len(text.encode()) - len(self._kept.pop(key, "").encode())
+            self._kept[key] = text
+            while self._n_bytes > self._max_bytes:
+                self._n_bytes -= len(self._kept.popitem(last=False)[1].encode())
+
+    def get(self, key: Any) -> str:
+        """The text, or an empty one."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key, "")
+
+
 class Conversations:
     """The chats of one model. Any thread may use it.
 
@@ -94,21 +122,21 @@ class Conversations:
     def __init__(self, max_thinking_bytes: int = MAX_THINKING_BYTES, *, mends: bool = True) -> None:
         self._mends = mends
         self._chats: deque[_Chat] = deque(maxlen=MAX_CHATS)
-        self._thinking: OrderedDict[Digest, str] = OrderedDict()  # least recently used first
-        self._n_bytes = 0
-        self._max_bytes = max_thinking_bytes
+        self._thinking = _Texts(max_thinking_bytes)
+        self._calls = _Texts(MAX_CALL_BYTES)  # arguments, by the id of the call
         self._lock = threading.Lock()
 
     def steady(self, request: ChatRequest, template: Template | None) -> ChatRequest:
         """The request as it was rendered before, as far as that can be told.
 
-        Headers that always change go, thinking that the client left out comes back, and the
-        template keeps it if it can.
+        Headers that always change go, thinking that the client left out comes back, calls are
+        those that the model wrote, and the template keeps the thinking if it can.
         """
         if not self._mends:
             return request
         messages = [_without_attribution(m) if m.role in _SYSTEM else m for m in request.messages]
         messages = [m for m in messages if m.role not in _SYSTEM or m.content]
+        messages = [self._as_called(m) if m.tool_calls else m for m in messages]
         if template is None or template.reasoning_tags is None:
             return replace(request, messages=tuple(messages))
         for i, message in enumerate(messages):
@@ -132,21 +160,24 @@ class Conversations:
 
     def remember(self, asked: Message, said: Message, thinking: str) -> None:
         """Keep the thinking of an answer, to put it back when the answer comes without."""
-        if not thinking.strip():
-            return
-        key, n_bytes = _key(asked, said), len(thinking.encode())
-        with self._lock:
-            self._n_bytes += n_bytes - len(self._thinking.pop(key, "").encode())
-            self._thinking[key] = thinking
-            while self._n_bytes > self._max_bytes:
-                self._n_bytes -= len(self._thinking.popitem(last=False)[1].encode())
+        if thinking.strip():
+            self._thinking.put(_key(asked, said), thinking)
+
+    def remember_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Keep what the model wrote, for when it comes back with more in it."""
+        for call in calls:
+            self._calls.put(call.id, call.arguments)
 
     def _recall(self, asked: Message, said: Message) -> str:
-        key = _key(asked, said)
-        with self._lock:
-            if key in self._thinking:
-                self._thinking.move_to_end(key)
-            return self._thinking.get(key, "")
+        return self._thinking.get(_key(asked, said))
+
+    def _as_called(self, message: Message) -> Message:
+        """The message with the arguments that the model wrote, where a client only added some."""
+        calls = []
+        for call in message.tool_calls:
+            text = self._calls.get(call.id)
+            calls.append(replace(call, arguments=text) if _only_added(text, call) else call)
+        return replace(message, tool_calls=tuple(calls))
 
 
 def _without_attribution(message: Message) -> Message:
@@ -198,6 +229,16 @@ def _arguments(call: ToolCall) -> Any:
         return json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
         return call.arguments
+
+
+def _only_added(text: str, call: ToolCall) -> bool:
+    """Whether a call still has all these arguments."""
+    if not text or text == call.arguments:
+        return False
+    ours, theirs = _arguments(replace(call, arguments=text)), _arguments(call)
+    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
+        return False
+    return all(name in theirs and theirs[name] == value for name, value in ours.items())
 
 
 def _key(asked: Message, said: Message) -> Digest:

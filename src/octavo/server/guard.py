@@ -13,10 +13,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.errors import SettingError
+from octavo.server.encoding import encode
 from octavo.server.faults import Fault
 from octavo.server.record import Record
 from octavo.server.resident import Tally
-from octavo.server.sse import encode
 
 LOG = logging.getLogger("octavo.server")
 
@@ -68,6 +68,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         record = scope["octavo.record"] = Record(scope["method"], scope["path"])
+        if scope["method"] == "HEAD":  # as GET; the server of this application sends no body
+            scope = {**scope, "method": "GET"}
 
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -117,7 +119,10 @@ class Guard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # other kinds a foreign page could send unasked
             return Fault(415, f"the content type is {kind!r}; send application/json")
-        if int(headers.get("content-length", "0") or 0) > self._rules.max_body_bytes:
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdecimal()):
+            return Fault(400, f"the content length is {length!r}; send a whole number")
+        if len(length) > 18 or int(length) > self._rules.max_body_bytes:
             return _too_large(self._rules.max_body_bytes)
         return None
 
