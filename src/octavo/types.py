@@ -78,7 +78,7 @@ class SamplingParams:
     report_progress: bool = False  # `PromptProgress` comes before the first token
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
+        for name, low, high in RANGES:
             _check(name, getattr(self, name), low, high)
         for token, bias in self.logit_bias.items():
             if token < 0 or math.isnan(bias) or bias == math.inf:
@@ -90,7 +90,7 @@ class SamplingParams:
 
 _MANY = 2**31 - 1
 # Whole bounds: only whole numbers are allowed.
-_RANGES: tuple[tuple[str, float, float], ...] = (
+RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_tokens", -1, _MANY),
     ("top_k", 0, _MANY),
     ("repeat_last_n", -1, _MANY),

@@ -10,17 +10,18 @@ from weakref import WeakValueDictionary
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from octavo import registry
 from octavo.errors import OctavoError
 from octavo.server.asking import choose_model
+from octavo.server.encoding import Json
 from octavo.server.faults import Fault, RefusedError, fault_of
 from octavo.server.feed import ClientGoneError
 from octavo.server.fleet import Fleet
 from octavo.server.guard import Guard, Rules
 from octavo.server.record import Record
+from octavo.server.schema import Application, faults_of
 from octavo.server.wire.responses_store import ResponseStore
 
 GONE_STATUS = 499  # nobody reads it; the log and the counts do
@@ -39,15 +40,15 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
         yield
         fleet.close()
 
-    app = FastAPI(title="Octavo", lifespan=life, docs_url=None, redoc_url=None)
+    app = Application(title="Octavo", lifespan=life, docs_url=None, redoc_url=None)
     app.state.fleet = fleet
     app.state.slot_folder = slot_folder
     app.state.responses = ResponseStore()
     app.state.running = WeakValueDictionary()  # request id -> its feed, while it is answered
     for name in registry.names("server.routes"):
         router = registry.find("server.routes", name, "API family").router
-        app.include_router(router, dependencies=[Depends(choose_model)])
-    for kind in (OctavoError, RefusedError, RequestValidationError):
+        app.include_router(router, dependencies=[Depends(choose_model)], responses=faults_of(name))
+    for kind in (OctavoError, RefusedError, RequestValidationError, RecursionError):
         app.add_exception_handler(kind, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(ClientGoneError, _answer_nobody)
@@ -63,11 +64,11 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
     return app
 
 
-async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+async def _answer_error(request: Request, error: Exception) -> Json:
     return _response(request, fault_of(error))
 
 
-async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+async def _answer_http(request: Request, error: Exception) -> Json:
     """No such path, or not by this method."""
     assert isinstance(error, HTTPException)
     message = str(error.detail)
@@ -76,10 +77,10 @@ async def _answer_http(request: Request, error: Exception) -> JSONResponse:
     return _response(request, Fault(error.status_code, message))
 
 
-async def _answer_nobody(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({}, GONE_STATUS)
+async def _answer_nobody(request: Request, error: Exception) -> Json:
+    return Json({}, GONE_STATUS)
 
 
-def _response(request: Request, fault: Fault) -> JSONResponse:
+def _response(request: Request, fault: Fault) -> Json:
     body = fault.body(request.url.path, Record.of(request).id)
-    return JSONResponse(body, fault.status, fault.headers)
+    return Json(body, fault.status, fault.headers)

@@ -57,7 +57,7 @@ async def choose_model(request: Request) -> AsyncIterator[None]:
 async def _named(request: Request) -> str | None:
     try:
         body = await request.json()  # the route reads the same, it is parsed once
-    except ValueError:
+    except (ValueError, RecursionError):  # the route says what is wrong with it
         return None
     name = body.get("model") if isinstance(body, dict) else None
     return name if isinstance(name, str) else None

@@ -101,6 +101,8 @@ def fault_of(error: Exception) -> Fault:
         return error.fault
     if isinstance(error, RequestValidationError):
         return _validation(error)
+    if isinstance(error, RecursionError):
+        return Fault(400, "the body is nested too deeply")
     if not isinstance(error, OctavoError):
         return Fault(500, "the server failed; its log says more")
     message = f"{error.message}. {error.hint}" if error.hint else error.message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,15 +10,11 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from octavo.server.encoding import encode
+
 PING_SECONDS = 10.0
 COMMENT_PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
-
-
-def encode(value: Any) -> bytes:
-    """Compact JSON. A half surrogate, which has no UTF-8 form, becomes a question mark."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace")
 
 
 def event(value: Any, name: str = "") -> bytes:

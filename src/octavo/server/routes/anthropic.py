@@ -7,29 +7,32 @@ from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from octavo.chat import Answer
 from octavo.errors import OctavoError
 from octavo.server import sse
 from octavo.server.asking import ask, prompt_of, resident_of
+from octavo.server.encoding import Json
 from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
 from octavo.server.record import Record
+from octavo.server.schema import answers
+from octavo.server.wire.answers import ClaudeCount, ClaudeMessage
 from octavo.server.wire.anthropic import MessagesBody
 from octavo.server.wire.anthropic_answer import MessageWriter
 
 router = APIRouter(tags=["Anthropic"])
 
 
-@router.post("/v1/messages")
+@router.post("/v1/messages", responses=answers(ClaudeMessage, streams=True))
 async def messages(body: MessagesBody, request: Request) -> Response:
     """Answer a chat."""
     feed = await ask(request, body.read())
     writer = MessageWriter(resident_of(request).name)
     if not body.stream:
         (answer,) = await feed.whole(request)
-        return Response(sse.encode(writer.whole(answer)), media_type="application/json")
+        return Json(writer.whole(answer))
     record = Record.of(request)
 
     def gone() -> None:
@@ -40,12 +43,12 @@ async def messages(body: MessagesBody, request: Request) -> Response:
     )
 
 
-@router.post("/v1/messages/count_tokens")
-async def count_tokens(body: MessagesBody, request: Request) -> JSONResponse:
+@router.post("/v1/messages/count_tokens", responses=answers(ClaudeCount))
+async def count_tokens(body: MessagesBody, request: Request) -> Json:
     """Tokens of the prompt that these messages make. Does not wait for any answer."""
     resident, chat = resident_of(request), body.read()
     prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
-    return JSONResponse({"input_tokens": len(prompt.ids)})
+    return Json({"input_tokens": len(prompt.ids)})
 
 
 async def _events(feed: Feed, writer: MessageWriter, record: Record) -> AsyncIterator[bytes]:

@@ -14,8 +14,11 @@ from starlette.responses import Response
 from octavo.documents.document import Document
 from octavo.documents.reading import read
 from octavo.errors import RequestError
-from octavo.server import sse
+from octavo.server.encoding import encode
+from octavo.server.schema import answers
+from octavo.server.wire.answers import DocumentText
 from octavo.server.wire.body import Body
+from octavo.server.wire.declared import Base64
 
 router = APIRouter(tags=["Documents"])
 
@@ -27,10 +30,12 @@ class DocumentBody(Body):
     """`data` is the file in base64; its name tells what the bytes do not."""
 
     name: str = Field(min_length=1, max_length=1000)
-    data: str
+    data: Base64
 
 
-@router.post("/v1/documents")
+@router.post(
+    "/v1/documents", responses=answers(DocumentText, faults={422: "The file cannot be read."})
+)
 async def documents(body: DocumentBody) -> Response:
     """The text of a file, whole and by page: text of any kind, HTML, PDF, Word (.docx)."""
     answer = await anyio.to_thread.run_sync(_read, body, limiter=_limiter())
@@ -52,7 +57,7 @@ def _read(body: DocumentBody) -> bytes:
         data = base64.b64decode(body.data, validate=True)
     except ValueError as error:  # binascii.Error is one, and letters beyond ASCII are another
         raise RequestError(f"data is no base64: {error}", "Send the file's bytes so.") from error
-    return sse.encode(_answer(read(body.name, data)))
+    return encode(_answer(read(body.name, data)))
 
 
 def _answer(document: Document) -> dict[str, object]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse
 
 from octavo.server.asking import fleet_of
+from octavo.server.encoding import Json
 from octavo.server.faults import RefusedError
 from octavo.server.routes.models import status
+from octavo.server.schema import answers
+from octavo.server.wire.answers import Health
 
 router = APIRouter(tags=["Operation"])
 
 
-@router.get("/health")
+@router.get("/health", responses=answers(Health))
 @router.get("/v1/health", include_in_schema=False)
-async def health(request: Request) -> JSONResponse:
+async def health(request: Request) -> Json:
     """200 when there is a model to answer, or one that is loaded when it is asked for.
 
     503 and how far it is while the first is being loaded. `models` says how each of them stands.
@@ -28,7 +30,7 @@ async def health(request: Request) -> JSONResponse:
         session = resident.session
         n_running += int(session.engine.stats.snapshot()["running"])
         n_slots += session.plan.sequences
-    return JSONResponse(
+    return Json(
         {
             "status": "ok",
             "slots_idle": max(0, n_slots - n_running),

@@ -7,21 +7,23 @@ from typing import Any
 
 import psutil
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse
 
 from octavo.plan.hardware import main_memory
 from octavo.plan.plan import Plan, Video
 from octavo.server.asking import resident_of
+from octavo.server.encoding import Json
+from octavo.server.schema import NAMES_MODEL, answers
+from octavo.server.wire.answers import Memory
 
 router = APIRouter(tags=["Operation"])
 
 
-@router.get("/v1/memory")
-async def memory(request: Request) -> JSONResponse:
+@router.get("/v1/memory", responses=answers(Memory), openapi_extra=NAMES_MODEL)
+async def memory(request: Request) -> Json:
     """Bytes of each part of the plan, by place, and what this process and the machine hold now."""
     resident = resident_of(request)
     plan, (total_bytes, free_bytes) = resident.session.plan, main_memory()
-    return JSONResponse(
+    return Json(
         {
             "model": resident.name,
             "places": places(plan),

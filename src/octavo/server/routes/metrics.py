@@ -66,7 +66,7 @@ _LLAMA = (
 )
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> PlainTextResponse:
     """All figures of the server and of each loaded model."""
     text = "\n".join(_lines(fleet_of(request))) + "\n"

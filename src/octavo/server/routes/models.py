@@ -9,11 +9,13 @@ from typing import Any
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
-from starlette.responses import JSONResponse
 
 from octavo.server.asking import fleet_of, resident_of
+from octavo.server.encoding import Json
 from octavo.server.faults import Fault, RefusedError
 from octavo.server.resident import Resident
+from octavo.server.schema import answers
+from octavo.server.wire.answers import ModelDone, ModelEntry, ModelList
 
 router = APIRouter(tags=["Models"])
 
@@ -26,17 +28,17 @@ class ModelBody(BaseModel):
     force: bool = False
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", responses=answers(ModelList))
 @router.get("/models", include_in_schema=False)
-async def models(request: Request) -> JSONResponse:
+async def models(request: Request) -> Json:
     """The models that this server knows, loaded or not."""
     entries = [_entry(resident) for resident in fleet_of(request)]
     pages = {"has_more": False, "first_id": entries[0]["id"], "last_id": entries[-1]["id"]}
-    return JSONResponse({"object": "list", "data": entries, **pages})
+    return Json({"object": "list", "data": entries, **pages})
 
 
-@router.get("/v1/models/{name:path}")
-async def model(name: str, request: Request) -> JSONResponse:
+@router.get("/v1/models/{name:path}", responses=answers(ModelEntry))
+async def model(name: str, request: Request) -> Json:
     """One model by its name."""
     fleet = fleet_of(request)
     resident = fleet.find(name)
@@ -44,12 +46,12 @@ async def model(name: str, request: Request) -> JSONResponse:
         raise RefusedError(
             Fault(404, f"the model {name!r} is not here; there is {resident.name!r}", "model")
         )
-    return JSONResponse(_entry(resident))
+    return Json(_entry(resident))
 
 
-@router.post("/v1/models/load")
+@router.post("/v1/models/load", responses=answers(ModelDone))
 @router.post("/models/load", include_in_schema=False)
-async def load(body: ModelBody, request: Request) -> JSONResponse:
+async def load(body: ModelBody, request: Request) -> Json:
     """Begin to load a model; with `wait`, the answer comes when it is there.
 
     Idle models that were not used for longest give it their memory.
@@ -59,16 +61,19 @@ async def load(body: ModelBody, request: Request) -> JSONResponse:
     if body.wait:
         await fleet.awaken(resident)
         _ = resident.session  # or why there is none
-    return JSONResponse({"success": True, "status": status(resident)})
+    return Json({"success": True, "status": status(resident)})
 
 
-@router.post("/v1/models/unload")
+@router.post(
+    "/v1/models/unload",
+    responses=answers(ModelDone, faults={409: "The model answers, or is being loaded."}),
+)
 @router.post("/models/unload", include_in_schema=False)
-async def unload(body: ModelBody, request: Request) -> JSONResponse:
+async def unload(body: ModelBody, request: Request) -> Json:
     """Give a model up. One that answers requests only with `force`."""
     fleet, resident = fleet_of(request), resident_of(request)
     await anyio.to_thread.run_sync(partial(fleet.unload, resident, even_busy=body.force))
-    return JSONResponse({"success": True, "status": status(resident)})
+    return Json({"success": True, "status": status(resident)})
 
 
 def status(resident: Resident) -> dict[str, Any]:

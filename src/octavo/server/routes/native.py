@@ -8,16 +8,25 @@ from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from octavo.chat import Answer
 from octavo.errors import OctavoError, RequestError
 from octavo.server import sse
 from octavo.server.asking import complete, prompt_of, resident_of
+from octavo.server.encoding import Json
 from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
 from octavo.server.record import Record
 from octavo.server.resident import Served
+from octavo.server.schema import NAMES_MODEL, answers
+from octavo.server.wire.answers import (
+    NativeCompletion,
+    PlainContent,
+    PlainPrompt,
+    Properties,
+    TokenIds,
+)
 from octavo.server.wire.body import stops
 from octavo.server.wire.native import (
     DetokenizeBody,
@@ -36,7 +45,7 @@ from octavo.types import SamplingParams
 router = APIRouter(tags=["llama.cpp"])
 
 
-@router.post("/completion")
+@router.post("/completion", responses=answers(NativeCompletion, streams=True))
 async def completion(body: NativeBody, request: Request) -> Response:
     """Continue a text, or ids, or both mixed, as they are; or fill in between two texts."""
     session = resident_of(request).session
@@ -47,7 +56,7 @@ async def completion(body: NativeBody, request: Request) -> Response:
     return await _complete(_prompt(session, body.prompt), body, request)
 
 
-@router.post("/infill")
+@router.post("/infill", responses=answers(NativeCompletion, streams=True))
 async def infill(body: InfillBody, request: Request) -> Response:
     """What is missing between `input_prefix` and `input_suffix`; `prompt` is how it begins."""
     extra = [(file.filename, file.text) for file in body.input_extra or ()]
@@ -73,7 +82,7 @@ async def _complete(prompt: str | list[int], body: NativeBody, request: Request)
     writer = NativeWriter(resident.name, feed.answers[0], text, params, piece)
     if not body.stream:
         await feed.whole(request)
-        return Response(sse.encode(writer.whole()), media_type="application/json")
+        return Json(writer.whole())
     record = Record.of(request)
 
     def gone() -> None:
@@ -82,8 +91,8 @@ async def _complete(prompt: str | list[int], body: NativeBody, request: Request)
     return sse.EventStream(_chunks(feed, writer, record), on_end=feed.cancel, on_gone=gone)
 
 
-@router.post("/tokenize")
-async def tokenize(body: TokenizeBody, request: Request) -> JSONResponse:
+@router.post("/tokenize", responses=answers(TokenIds))
+async def tokenize(body: TokenizeBody, request: Request) -> Json:
     """The ids of a text."""
     tokenizer = resident_of(request).session.tokenizer
 
@@ -94,28 +103,26 @@ async def tokenize(body: TokenizeBody, request: Request) -> JSONResponse:
 
     ids = await anyio.to_thread.run_sync(encode)
     if not body.with_pieces:
-        return JSONResponse({"tokens": ids})
-    return JSONResponse(
-        {"tokens": [{"id": id, "piece": _piece(tokenizer.piece(id))} for id in ids]}
-    )
+        return Json({"tokens": ids})
+    return Json({"tokens": [{"id": id, "piece": _piece(tokenizer.piece(id))} for id in ids]})
 
 
-@router.post("/detokenize")
-async def detokenize(body: DetokenizeBody, request: Request) -> JSONResponse:
+@router.post("/detokenize", responses=answers(PlainContent))
+async def detokenize(body: DetokenizeBody, request: Request) -> Json:
     """The text of ids."""
-    return JSONResponse({"content": resident_of(request).session.tokenizer.decode(body.tokens)})
+    return Json({"content": resident_of(request).session.tokenizer.decode(body.tokens)})
 
 
-@router.post("/apply-template")
+@router.post("/apply-template", responses=answers(PlainPrompt))
 async def apply_template(body: TemplateBody, request: Request) -> Response:
     """The text that the model would read for a chat."""
     resident, chat = resident_of(request), body.read()
     prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
-    return Response(sse.encode({"prompt": prompt.text}), media_type="application/json")
+    return Json({"prompt": prompt.text})
 
 
-@router.get("/props")
-async def props(request: Request) -> JSONResponse:
+@router.get("/props", responses=answers(Properties), openapi_extra=NAMES_MODEL)
+async def props(request: Request) -> Json:
     """What is loaded and what it can."""
     resident = resident_of(request)
     session = resident.session
@@ -124,7 +131,7 @@ async def props(request: Request) -> JSONResponse:
     def text(id: int | None) -> str:
         return "" if id is None else tokenizer.token_text(id)
 
-    return JSONResponse(
+    return Json(
         {
             "default_generation_settings": {
                 "n_ctx": plan.context,

@@ -9,15 +9,18 @@ from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from octavo.chat import Answer
-from octavo.errors import OctavoError, RequestError
+from octavo.errors import OctavoError
 from octavo.server import sse
 from octavo.server.asking import ask, complete, resident_of
+from octavo.server.encoding import Json
 from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
 from octavo.server.record import Record
+from octavo.server.schema import answers
+from octavo.server.wire.answers import ChatCompletion, Embeddings, TextCompletion
 from octavo.server.wire.body import stops
 from octavo.server.wire.openai import ChatBody, CompletionBody, EmbeddingBody
 from octavo.server.wire.openai_answer import ChatWriter, TextWriter
@@ -27,7 +30,7 @@ from octavo.text.tokenizer import Tokenizer
 router = APIRouter(tags=["OpenAI"])
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", responses=answers(ChatCompletion, streams=True))
 @router.post("/chat/completions", include_in_schema=False)
 async def chat_completions(body: ChatBody, request: Request) -> Response:
     """Answer a chat."""
@@ -44,7 +47,7 @@ async def chat_completions(body: ChatBody, request: Request) -> Response:
     return await _respond(feed, writer, request, bool(body.stream))
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", responses=answers(TextCompletion, streams=True))
 @router.post("/completions", include_in_schema=False)
 async def completions(body: CompletionBody, request: Request) -> Response:
     """Continue texts as they are."""
@@ -71,12 +74,10 @@ async def completions(body: CompletionBody, request: Request) -> Response:
     return await _respond(feed, writer, request, bool(body.stream))
 
 
-@router.post("/v1/embeddings")
+@router.post("/v1/embeddings", responses=answers(Embeddings))
 @router.post("/embeddings", include_in_schema=False)
 async def embeddings(body: EmbeddingBody, request: Request) -> Response:
     """Turn texts into vectors of length 1."""
-    if body.encoding_format not in (None, "float", "base64"):
-        raise RequestError(f"encoding_format is {body.encoding_format!r}", "Use float or base64.")
     resident, texts = resident_of(request), body.texts
     session = resident.session
     encode = session.tokenizer.encode
@@ -99,7 +100,7 @@ async def embeddings(body: EmbeddingBody, request: Request) -> Response:
     ]
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     Record.of(request).fields["prompt_tokens"] = n_tokens
-    return JSONResponse({"object": "list", "data": data, "model": resident.name, "usage": usage})
+    return Json({"object": "list", "data": data, "model": resident.name, "usage": usage})
 
 
 def _n_hidden(prompt: str | list[int], tokenizer: Tokenizer) -> int:
@@ -112,7 +113,7 @@ async def _respond(
 ) -> Response:
     if not stream:
         await feed.whole(request)
-        return Response(sse.encode(writer.whole()), media_type="application/json")
+        return Json(writer.whole())
     record = Record.of(request)
 
     def gone() -> None:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from octavo.chat import Answer
 from octavo.errors import OctavoError, RequestError
 from octavo.server import sse
 from octavo.server.asking import ask, prompt_of, resident_of
+from octavo.server.encoding import Json
 from octavo.server.faults import Fault, RefusedError, fault_of
 from octavo.server.feed import Feed
 from octavo.server.record import Record
+from octavo.server.schema import answers
+from octavo.server.wire.answers import (
+    ResponseDeleted,
+    ResponseInput,
+    ResponseObject,
+    ResponseTokens,
+)
 from octavo.server.wire.responses import ResponsesBody
 from octavo.server.wire.responses_answer import Named, ResponseWriter
 from octavo.server.wire.responses_store import ResponseStore, Stored, listed
@@ -24,7 +32,7 @@ from octavo.types import ChatRequest, Message
 router = APIRouter(tags=["OpenAI"])
 
 
-@router.post("/v1/responses")
+@router.post("/v1/responses", responses=answers(ResponseObject, streams=True))
 @router.post("/responses", include_in_schema=False)
 async def responses(body: ResponsesBody, request: Request) -> Response:
     """Answer a text, or a conversation made of items."""
@@ -44,7 +52,7 @@ async def responses(body: ResponsesBody, request: Request) -> Response:
         (answer,) = await feed.whole(request)
         whole = writer.whole()
         keep(answer, whole)
-        return Response(sse.encode(whole), media_type="application/json")
+        return Json(whole)
     record = Record.of(request)
 
     def gone() -> None:
@@ -54,37 +62,39 @@ async def responses(body: ResponsesBody, request: Request) -> Response:
     return sse.EventStream(events, on_end=feed.cancel, on_gone=gone)
 
 
-@router.post("/v1/responses/input_tokens")
-async def input_tokens(body: ResponsesBody, request: Request) -> JSONResponse:
+@router.post("/v1/responses/input_tokens", responses=answers(ResponseTokens))
+async def input_tokens(body: ResponsesBody, request: Request) -> Json:
     """Tokens of the prompt that this input makes. Does not wait for any answer."""
     chat, _ = _read(body, request)
     prompt = await anyio.to_thread.run_sync(prompt_of, resident_of(request), chat)
-    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
+    return Json({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 
-@router.get("/v1/responses/{id}")
+@router.get("/v1/responses/{id}", responses=answers(ResponseObject))
 async def response(id: str, request: Request) -> Response:
     """A response that was given before."""
-    return Response(sse.encode(_find(id, request).response), media_type="application/json")
+    return Json(_find(id, request).response)
 
 
-@router.get("/v1/responses/{id}/input_items")
-async def input_items(id: str, request: Request) -> Response:
+@router.get("/v1/responses/{id}/input_items", responses=answers(ResponseInput))
+async def input_items(
+    id: str, request: Request, order: Literal["asc", "desc"] = "desc"
+) -> Response:
     """What a response was asked, the latest item first unless `order` is asc."""
     items = list(_find(id, request).input)
-    if request.query_params.get("order") != "asc":
+    if order == "desc":
         items.reverse()
     ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {}
     listing = {"object": "list", "data": items, "has_more": False, **ends}
-    return Response(sse.encode(listing), media_type="application/json")
+    return Json(listing)
 
 
-@router.delete("/v1/responses/{id}")
-async def delete(id: str, request: Request) -> JSONResponse:
+@router.delete("/v1/responses/{id}", responses=answers(ResponseDeleted))
+async def delete(id: str, request: Request) -> Json:
     """Forget a response."""
     _find(id, request)
     _store(request).delete(id)
-    return JSONResponse({"id": id, "object": "response", "deleted": True})
+    return Json({"id": id, "object": "response", "deleted": True})
 
 
 def _read(body: ResponsesBody, request: Request) -> tuple[ChatRequest, tuple[Message, ...]]:

@@ -9,13 +9,15 @@ from typing import Any, Literal
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
-from starlette.responses import JSONResponse
 
 from octavo.engine.places import PlaceView
 from octavo.errors import ContextFullError, FileFormatError, NotFoundError
 from octavo.server.asking import resident_of
+from octavo.server.encoding import Json
 from octavo.server.faults import Fault, RefusedError
 from octavo.server.resident import Served
+from octavo.server.schema import NAMES_MODEL, answers, sends
+from octavo.server.wire.answers import Slot, SlotDone
 
 router = APIRouter(tags=["llama.cpp"])
 
@@ -26,25 +28,27 @@ class SlotBody(BaseModel):
     filename: str = ""
 
 
-@router.get("/slots")
-async def slots(request: Request) -> JSONResponse:
+@router.get("/slots", responses=answers(list[Slot]), openapi_extra=NAMES_MODEL)
+async def slots(request: Request, fail_on_no_slot: bool = False) -> Json:
     """A place for each sequence that can run at once. `?fail_on_no_slot=1`: 503 if all work."""
     session = resident_of(request).session
     views = session.engine.places.views()
-    if request.query_params.get("fail_on_no_slot") and all(view.is_running for view in views):
+    if fail_on_no_slot and all(view.is_running for view in views):
         raise RefusedError(Fault(503, "no slot available", retry_after_seconds=1))
-    return JSONResponse([_entry(view, session) for view in views])
+    return Json([_entry(view, session) for view in views])
 
 
-@router.post("/slots/{number}")
-async def act(
-    number: int, action: Literal["save", "restore", "erase"], request: Request
-) -> JSONResponse:
+@router.post(
+    "/slots/{number}",
+    responses=answers(SlotDone, faults={501: "There is no --slot-save-path."}),
+    openapi_extra=sends(SlotBody.model_json_schema()),
+)
+async def act(number: int, action: Literal["save", "restore", "erase"], request: Request) -> Json:
     """Save what a slot computed last to a file, restore it from there, or erase it."""
     session = resident_of(request).session
     if action == "erase":
         n = await anyio.to_thread.run_sync(session.erase_place, number)
-        return JSONResponse({"id_slot": number, "n_erased": n})
+        return Json({"id_slot": number, "n_erased": n})
     path = _path(request, await _body(request))
     began = time.perf_counter()
     try:
@@ -56,7 +60,7 @@ async def act(
     counts = ("n_saved", "n_written") if action == "save" else ("n_restored", "n_read")
     numbers = dict(zip(counts, (moved.n_tokens, moved.n_bytes), strict=True))
     answer = {"id_slot": number, "filename": path.name, **numbers, "timings": timings}
-    return JSONResponse(answer)
+    return Json(answer)
 
 
 async def _body(request: Request) -> SlotBody:

@@ -7,10 +7,18 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from octavo.errors import RequestError
 from octavo.server.wire.body import ThinkingBody, response_grammar
+from octavo.server.wire.declared import (
+    ClaudeChoice,
+    ClaudeTools,
+    Format,
+    System,
+    Turns,
+    add_ranges,
+)
 from octavo.types import ChatRequest, Message, SamplingParams, ToolCall, ToolChoice, ToolMode
 
 LOG = logging.getLogger("octavo.server")
@@ -21,19 +29,21 @@ _OMITTED = "[an image was left out: this model reads text only]"
 class MessagesBody(ThinkingBody):
     """`/v1/messages` and `/v1/messages/count_tokens`."""
 
+    model_config = ConfigDict(json_schema_extra=add_ranges)
+
     model: str | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    messages: list[dict[str, Any]] = Field(min_length=1)
-    system: str | list[dict[str, Any]] | None = None
+    messages: Turns = Field(min_length=1)
+    system: System = None
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: dict[str, Any] | None = None
+    tools: ClaudeTools = None
+    tool_choice: ClaudeChoice = None
     output_config: dict[str, Any] | None = None
-    output_format: dict[str, Any] | None = None
+    output_format: Format = None
 
     def read(self) -> ChatRequest:
         """What is asked of the model.
@@ -108,7 +118,7 @@ def read_choice(given: Mapping[str, Any]) -> ToolChoice:
         RequestError: another type, or a tool without its name.
     """
     kind, name = given.get("type", "auto"), _id(given, "name")
-    if kind not in _MODES or (kind == "tool" and not name):
+    if not isinstance(kind, str) or kind not in _MODES or (kind == "tool" and not name):
         raise RequestError(f"tool_choice is {kind!r}", "Use auto, any, none, or tool with a name.")
     parallel = given.get("disable_parallel_tool_use") is not True
     return ToolChoice(_MODES[kind], name if kind == "tool" else "", parallel)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from octavo.errors import RequestError
+from octavo.server.wire.declared import Bias, Format, Never, add_ranges
 from octavo.types import GrammarSpec, SamplingParams
 
 ANY_OBJECT = GrammarSpec("json_schema", '{"type": "object"}')
@@ -28,6 +29,8 @@ class Body(BaseModel):
 
 class SamplingBody(Body):
     """How tokens are chosen, with OpenAI's names and llama.cpp's."""
+
+    model_config = ConfigDict(json_schema_extra=add_ranges)
 
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -47,10 +50,10 @@ class SamplingBody(Body):
     dry_penalty_last_n: int | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
-    logit_bias: dict[str, float] | list[tuple[int, float | bool]] | None = None
-    response_format: dict[str, Any] | None = None
+    logit_bias: Bias = None
+    response_format: Format = None
     json_schema: dict[str, Any] | bool | None = None
-    grammar: str | None = None
+    grammar: Annotated[str | None, Never] = None
     return_progress: bool | None = None
 
     def sampling(self, n_logprobs: int | None = None) -> SamplingParams:
@@ -87,7 +90,7 @@ _PLAIN = (
 )
 
 
-def response_grammar(given: Mapping[str, Any] | None) -> GrammarSpec | None:
+def response_grammar(given: Any) -> GrammarSpec | None:
     """What `response_format` asks for: OpenAI's form, or llama.cpp's with the schema beside.
 
     Raises:
@@ -95,6 +98,8 @@ def response_grammar(given: Mapping[str, Any] | None) -> GrammarSpec | None:
     """
     if given is None:
         return None
+    if not isinstance(given, Mapping):
+        raise RequestError("the format of the answer is no object", "Give it a type.")
     kind, nested = given.get("type", "text"), given.get("json_schema")
     schema = nested.get("schema") if isinstance(nested, dict) else given.get("schema")
     if kind == "text":

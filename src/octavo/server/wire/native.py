@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from octavo.chat import Answer
 from octavo.server.wire.body import Body, SamplingBody
+from octavo.server.wire.declared import Ids, Mixed, Text, add_ranges, one_of
 from octavo.server.wire.openai import ChatBody
 from octavo.server.wire.openai_answer import Piece, floor, progress_of, timings
 from octavo.text.split import Content, Event
@@ -19,9 +20,11 @@ from octavo.types import PromptProgress, SamplingParams, Token
 class NativeBody(SamplingBody):
     """`/completion`."""
 
-    prompt: str | list[int | str] | None = None
-    input_prefix: str | None = None
-    input_suffix: str | None = None
+    model_config = ConfigDict(json_schema_extra=one_of("prompt", "input_prefix", "input_suffix"))
+
+    prompt: Mixed = None
+    input_prefix: Text = None
+    input_suffix: Text = None
     stream: bool | None = None
     stop: str | list[str] | None = None
     n_probs: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -42,6 +45,8 @@ class ExtraBody(Body):
 class InfillBody(NativeBody):
     """`/infill`."""
 
+    model_config = ConfigDict(json_schema_extra=add_ranges)
+
     prompt: str | None = None
     input_prefix: str = ""
     input_suffix: str = ""
@@ -60,7 +65,7 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     """`/detokenize`."""
 
-    tokens: list[int]
+    tokens: Ids
 
 
 class TemplateBody(ChatBody):

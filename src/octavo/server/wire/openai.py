@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from octavo.errors import RequestError
 from octavo.server.wire.body import Body, SamplingBody, ThinkingBody, response_grammar, stops
+from octavo.server.wire.declared import (
+    Choice,
+    Items,
+    Messages,
+    Never,
+    Prompts,
+    Tools,
+    one_of,
+)
 from octavo.server.wire.items import read_items
 from octavo.server.wire.openai_messages import (
     allowed_tools,
@@ -32,9 +41,11 @@ class ChatBody(SamplingBody, ThinkingBody):
     `messages`, with `instructions`, `max_output_tokens` and `text.format`.
     """
 
+    model_config = ConfigDict(json_schema_extra=one_of("messages", "input"))
+
     model: str | None = None
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1)] | None = None
-    input: str | list[dict[str, Any]] | None = None
+    messages: Annotated[Messages, Field(min_length=1)] = None
+    input: Items = None
     instructions: str | None = None
     max_output_tokens: int | None = None
     text: dict[str, Any] | None = None
@@ -44,8 +55,8 @@ class ChatBody(SamplingBody, ThinkingBody):
     stop: str | list[str] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: Tools = None
+    tool_choice: Choice = None
     parallel_tool_calls: bool | None = None
 
     def read(self) -> ChatRequest:
@@ -93,11 +104,11 @@ class CompletionBody(SamplingBody):
     """`/v1/completions`."""
 
     model: str | None = None
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: Prompts
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    best_of: int | None = None
+    best_of: Annotated[int | None, Never] = None
     stop: str | list[str] | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | bool | None = None
     echo: bool | None = None
@@ -144,9 +155,9 @@ class EmbeddingBody(Body):
     """`/v1/embeddings`."""
 
     model: str | None = None
-    input: str | list[int] | list[str] | list[list[int]]
+    input: Prompts
     dimensions: Annotated[int, Field(ge=1)] | None = None
-    encoding_format: str | None = None
+    encoding_format: Literal["float", "base64"] | None = None
 
     @property
     def texts(self) -> list[str | list[int]]:

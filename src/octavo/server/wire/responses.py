@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from octavo.errors import RequestError
 from octavo.server.wire.body import SamplingBody, ThinkingBody, response_grammar, stops
+from octavo.server.wire.declared import Choice, Items, Never, Tools, one_of
 from octavo.server.wire.items import Item, read_items
 from octavo.server.wire.namespaces import Origin, Tool, added, flat, origins
 from octavo.server.wire.openai_messages import allowed_tools, read_choice, read_tools
@@ -22,8 +23,10 @@ _REFUSED = ("background", "conversation", "prompt")
 class ResponsesBody(SamplingBody, ThinkingBody):
     """`/v1/responses` and `/v1/responses/input_tokens`."""
 
+    model_config = ConfigDict(json_schema_extra=one_of("input"))
+
     model: str | None = None
-    input: str | list[dict[str, Any]] | None = None
+    input: Items = None
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
@@ -33,15 +36,15 @@ class ResponsesBody(SamplingBody, ThinkingBody):
     text: dict[str, Any] | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: Tools = None
+    tool_choice: Choice = None
     parallel_tool_calls: bool | None = None
     stop: str | list[str] | None = None
     truncation: str | None = None
     user: str | None = None
-    background: bool | None = None
-    conversation: str | dict[str, Any] | None = None
-    prompt: dict[str, Any] | None = None
+    background: Annotated[bool | None, Never] = None
+    conversation: Annotated[str | dict[str, Any] | None, Never] = None
+    prompt: Annotated[dict[str, Any] | None, Never] = None
 
     def read(
         self, earlier: Sequence[Message], find: Callable[[str], Item | None]
