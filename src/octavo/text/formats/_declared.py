@@ -36,7 +36,8 @@ class Tool:
         declared = self.parameters.get("properties")
         names = self.parameters.get("required")
         known = declared.keys() if isinstance(declared, Mapping) else frozenset()
-        return frozenset(names if isinstance(names, (list, tuple)) else ()) & frozenset(known)
+        listed = names if isinstance(names, (list, tuple)) else ()  # of anything
+        return frozenset(name for name in listed if isinstance(name, str)) & frozenset(known)
 
     @cached_property
     def is_open(self) -> bool:
