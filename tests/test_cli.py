@@ -268,8 +268,17 @@ def test_bench_last_line_is_json(octavo: Callable[..., Done], llama: Path) -> No
     assert results[5]["bytes_per_token"] > results[11]["bytes_per_token"]  # q8_0 is smaller
 
 
+def test_bench_of_several_sequences(octavo: Callable[..., Done], llama: Path) -> None:
+    done = octavo("bench", llama, "-p", "0", "-n", "4", "-np", "1,3", "-r", "1")
+    one, three = json.loads(done.out.splitlines()[-1])["results"]
+    assert (one["test"], three["test"]) == ("tg4", "tg4x3")
+    assert three["tokens_per_second"] > 0
+    assert three["bytes_per_token"] is None
+
+
 def test_bench_refuses_nonsense(octavo: Callable[..., Done], llama: Path) -> None:
     assert octavo("bench", llama, "-p", "many").code == 2
+    assert octavo("bench", llama, "-np", "0").code == 2
     assert octavo("bench", llama, "-p", "100000").code == 2
 
 

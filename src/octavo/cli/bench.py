@@ -1,13 +1,15 @@
 """Measure speed: reading a prompt (pp) and generating (tg), at several depths of context.
 
 Each test runs through the engine, as a request does, on random tokens; what lies before the
-depth is taken from the cache. Shown are medians. The last line of standard output is JSON: the
+depth is taken from the cache. "tg64x8" are eight sequences at once, their speeds together. Shown
+are medians. The last line of standard output is JSON: the
 tests with their single runs, and for tg the bytes that a token reads and the speed of memory that
 follows from it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 from collections.abc import Iterator
@@ -36,15 +38,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """One test: `n_tokens` of prompt ("pp") or answer ("tg") behind `depth` tokens."""
+    """One test: `n_tokens` of prompt ("pp") or answer ("tg") behind `depth` tokens.
+
+    `at_once` answers are made together.
+    """
 
     kind: str
     n_tokens: int
     depth: int
+    at_once: int = 1
 
     @property
     def name(self) -> str:
-        return f"{self.kind}{self.n_tokens}" + (f"@{self.depth}" if self.depth else "")
+        together = f"x{self.at_once}" if self.at_once > 1 else ""
+        behind = f"@{self.depth}" if self.depth else ""
+        return f"{self.kind}{self.n_tokens}{together}{behind}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,8 @@ class Measured:
     cache_format: str
     tokens_per_second: float  # median
     runs: list[float]
-    bytes_per_token: int | None  # tg: weights used, cache at this depth, recurrent states
+    # tg of one sequence: weights used, cache at this depth, recurrent states.
+    bytes_per_token: int | None
     gigabytes_per_second: float | None
 
 
@@ -65,6 +74,9 @@ def main(
     prompt: Annotated[str, typer.Option("-p", "--prompt", help="Tokens of pp tests.")] = "512",
     generate: Annotated[str, typer.Option("-n", "--predict", help="Tokens of tg tests.")] = "128",
     depth: Annotated[str, typer.Option("-d", "--depth", help="Tokens before.")] = "0",
+    parallel: Annotated[
+        str, typer.Option("-np", "--parallel", help="Sequences at once of tg tests.")
+    ] = "1",
     threads: Annotated[
         str, typer.Option("-t", "--threads", help="Worker threads; 0: physical cores.")
     ] = "0",
@@ -82,14 +94,15 @@ def main(
     json_output: Json = False,
 ) -> None:
     """The command."""
-    cases = list(_cases(prompt, generate, depth))
+    cases = list(_cases(prompt, generate, depth, parallel))
+    most = max(case.at_once for case in cases)
     # A run has a token before those that count, and one after them.
     context = max(case.depth + case.n_tokens for case in cases) + 2
     results: list[Measured] = []
     for n_threads, format in itertools.product(
         whole_numbers("--threads", threads), cache_format.split(",")
     ):
-        wishes: dict[str, Any] = {"context": context, "sequences": 1, "speculate": "off"}
+        wishes: dict[str, Any] = {"context": context, "sequences": most, "speculate": "off"}
         wishes |= {"cache_format": format} | ({"threads": n_threads} if n_threads else {})
         wishes |= {"backend": device} if device else {}
         wishes |= {"batch": batch} if batch else {}
@@ -103,33 +116,35 @@ def main(
     screen.emit({"model": model, "results": [asdict(result) for result in results]})
 
 
-def _cases(prompt: str, generate: str, depth: str) -> Iterator[Case]:
+def _cases(prompt: str, generate: str, depth: str, parallel: str) -> Iterator[Case]:
+    at_once = whole_numbers("--parallel", parallel)
+    if not all(at_once):
+        raise SettingError("--parallel 0 is no sequence", "Use 1 or more: --parallel 1,8.")
     for d in whole_numbers("--depth", depth):
-        for n in whole_numbers("--prompt", prompt):
-            if n:
-                yield Case("pp", n, d)
-        for n in whole_numbers("--predict", generate):
-            if n:
-                yield Case("tg", n, d)
+        for n in filter(None, whole_numbers("--prompt", prompt)):
+            yield Case("pp", n, d)
+        for n in filter(None, whole_numbers("--predict", generate)):
+            yield from (Case("tg", n, d, k) for k in at_once)
 
 
 def _measure(session: Session, case: Case, repetitions: int) -> Measured:
     random = np.random.default_rng(0)
     before = random.integers(0, session.n_vocab, case.depth).tolist()
-    _ask(session, [*before, 0], 1, case.depth)  # not counted: fills the cache, warms everything
+    _ask(session, [[*before, 0]], 1, case.depth)  # not counted: fills the cache, warms everything
     runs = []
     for _ in range(repetitions):
         if case.kind == "pp":
             own = random.integers(0, session.n_vocab, case.n_tokens).tolist()
-            usage = _ask(session, before + own, 1, case.depth)
+            (usage,) = _ask(session, [before + own], 1, case.depth)
             computed = usage.prompt_tokens - usage.cached_tokens
             runs.append(screen.rate(computed, usage.prompt_seconds))
         else:
-            usage = _ask(session, [*before, 0], case.n_tokens + 1, case.depth)
-            runs.append(screen.generation_rate(usage))
+            prompts = [[*before, i] for i in range(case.at_once)]
+            usages = _ask(session, prompts, case.n_tokens + 1, case.depth)
+            runs.append(sum(map(screen.generation_rate, usages)))
     speed = statistics.median(runs)
     n_bytes = None
-    if case.kind == "tg":
+    if case.kind == "tg" and case.at_once == 1:
         n_bytes = session.bytes_per_token(case.depth + case.n_tokens // 2)
     return Measured(
         test=case.name,
@@ -142,15 +157,19 @@ def _measure(session: Session, case: Case, repetitions: int) -> Measured:
     )
 
 
-def _ask(session: Session, ids: list[int], n_tokens: int, depth: int) -> Usage:
+def _ask(session: Session, prompts: list[list[int]], n_tokens: int, depth: int) -> list[Usage]:
     params = SamplingParams(max_tokens=n_tokens, temperature=0, ignore_eos=True, seed=0)
-    with session.engine.submit(ids, params, marks=(depth,) if depth else ()) as stream:
-        n_made = len(stream.ids())
+    marks = (depth,) if depth else ()
+    with contextlib.ExitStack() as stack:
+        streams = [
+            stack.enter_context(session.engine.submit(ids, params, marks=marks)) for ids in prompts
+        ]
+        n_made = min([len(stream.ids()) for stream in streams])
     if n_made < n_tokens:
         raise SettingError(
             f"Only {n_made} of {n_tokens} tokens fit behind {depth}", "Use a smaller depth."
         )
-    return stream.usage
+    return [stream.usage for stream in streams]
 
 
 def _table_lines(measured: Measured, with_head: bool) -> str:
