@@ -101,6 +101,20 @@ def expert_layer(gate: str, down: str, n_tokens: int) -> Callable[[], object]:
     return lambda: experts(torch.zeros(n_tokens, 2048), bank, ids, torch.zeros(n_tokens, 8))
 
 
+def hand_over() -> Callable[[], object]:
+    from octavo.ops.gpu import handoff, split
+
+    x, ids, weights = torch.zeros(3, 2048), torch.zeros(3, 8, dtype=torch.int32), torch.zeros(3, 8)
+
+    def run() -> None:
+        handoff._give[(2, 3)](x, 2048, ids, weights, x, ids, weights, 2048, 8, 1024, 8)
+        for has_beside in False, True:
+            handoff._take[(6,)](x, x, x, x, x.numel(), has_beside, 1024)
+        split._slots_of_blocks[(3, 5)](ids, ids, ids, ids, 700, -1, 32, 256)
+
+    return run
+
+
 def unit(name: str, n_tokens: int) -> Callable[[], object]:
     from octavo.ops.gpu.glu import glu
 
@@ -172,6 +186,7 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     **{f"many {n}": lambda n=n: many_products(n) for n in ("q4_k", "q6_k", "q8_0")},
     "experts few": lambda: expert_layer("q4_k", "q5_k", 1),
     "experts many": lambda: expert_layer("q4_k", "q5_k", 512),
+    "split": hand_over,
     "norm": norms,
     "rope": rotations,
     "route": routing,

@@ -18,6 +18,7 @@ TARGETS = {"cuda:75": 65536, "cuda:89": 101376, "hip:gfx1100": 65536, "hip:gfx90
 KERNELS = {
     "q6_k": {"_embed", "_few", "_many", "_halve"},
     "experts": {"few_gate_up", "few_down", "_sort", "many_gate_up", "many_down", "sum_pairs"},
+    "split": {"_give", "_take", "_slots_of_blocks"},
     "glu": {"few_gate_up", "few_down", "many_gate_up", "many_down"},
 }
 FEW = {"_few", "few_gate_up", "few_down"}

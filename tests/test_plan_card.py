@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from octavo import models
 from octavo.cli import app
+from octavo.cli._options import LoadFlags
 from octavo.errors import MemoryPlanError, SettingError
 from octavo.plan import memory, planner, speeds
 from octavo.plan.expected import hit_share, operations_per_token
@@ -250,6 +251,23 @@ def test_video_memory_is_bounded_as_asked() -> None:
     assert plan.video is not None
     assert plan.video_total_bytes <= 6 * GB
     assert plan.placement == "split"
+
+
+def test_a_bound_of_video_memory_means_the_card() -> None:
+    assert LoadFlags(video_bytes=GB).wishes() == {"video_bytes": GB, "backend": "gpu"}
+    assert LoadFlags(video_bytes=GB, n_gpu_layers=99).wishes()["backend"] == "gpu"
+    with pytest.raises(SettingError, match="--vram does not go with --device cpu"):
+        LoadFlags(video_bytes=GB, backend="cpu").wishes()
+    assert LoadFlags().wishes() == {}
+
+
+def test_experts_may_stay() -> None:
+    for word, stay in (None, False), ("move", False), ("stay", True):
+        video = plan_for(Wishes(placement="split", experts=word), card_gb=8).video
+        assert video is not None
+        assert video.experts_stay == stay
+    with pytest.raises(SettingError, match="experts is 'run'"):
+        Wishes(experts="run")
 
 
 @pytest.mark.parametrize(

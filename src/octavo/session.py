@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -102,8 +103,9 @@ class Session:
         self._fingerprint = fingerprint(file)
         heat_file = heat_path(Settings.from_environment(), self._fingerprint)
         self.residents = hold_experts(self._model, plan, backend, heat_file)
-        if plan.placement != "cpu":
-            Steps(self._model, cache).warm_up(plan.batch_tokens)
+        with nullcontext() if self.residents is None else self.residents.rehearsing():
+            if plan.placement != "cpu":
+                Steps(self._model, cache).warm_up(plan.batch_tokens)
         if self.residents is not None:
             self.residents.fill()
         shelf = keep and Shelf(keep[0], cache, self._fingerprint, budget_bytes=keep[1])

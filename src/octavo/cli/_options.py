@@ -108,6 +108,13 @@ class LoadFlags(WishFlags):
     video_bytes: Annotated[
         int | None, typer.Option("--vram", parser=byte_size, metavar="SIZE", help=VRAM_HELP)
     ] = None
+    experts: Annotated[
+        str | None,
+        typer.Option(
+            "--experts",
+            help="Those on the card: move, with what is asked for; stay, for equal answers.",
+        ),
+    ] = None
 
     def wishes(self) -> dict[str, Any]:
         """As of `WishFlags`."""

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from octavo import arena, models
 from octavo.errors import FileFormatError, MemoryPlanError, SettingError
-from octavo.experts.residents import Residents, Store
+from octavo.experts.pool import Rules
+from octavo.experts.residents import SLOW, STILL, Residents, Store
 from octavo.gguf.header import TensorInfo
 from octavo.gguf.reader import GGUFFile, open_gguf
 from octavo.models.source import TensorFile
@@ -98,8 +99,15 @@ def hold_experts(
     if split is None:
         raise SettingError("This back end cannot split experts", "Use --device gpu or cpu.")
     banks = model.banks()[: video.n_blocks]
-    store = split(banks, video.pool_bytes, video.ring_bytes, video.pinned_bytes)
-    return Residents(store, floor=video.least_slots // video.n_blocks, heat_file=heat_file)
+    store = split(
+        banks, video.pool_bytes, video.ring_bytes, video.pinned_bytes, not video.experts_stay
+    )
+    floor = video.least_slots // video.n_blocks
+    if video.experts_stay:
+        return Residents(store, floor=floor, rules=STILL)
+    n_bytes = sum(w.data.size for b in banks for w in (b.gate, b.up, b.down) if w is not None)
+    rules = Rules() if video.pinned_bytes >= n_bytes else SLOW
+    return Residents(store, floor=floor, rules=rules, heat_file=heat_file)
 
 
 def _stays(file: GGUFFile, plan: Plan) -> Callable[[str], bool]:

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int32]
 
 NOBODY = -1
+_SOME_SLOTS = 64  # that are looked at first for one to be emptied: more than come after a token
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,32 @@ class _Slots:
         stays[list(coming)] = True
         self._loss = np.where(stays, np.inf, score[owner])
         self._score, self._n_experts = score, n_experts
+        self._n_left = int((~stays).sum())  # slots that may still be given away
+        self._cheapest = self._sorted(_SOME_SLOTS)
+
+    def _sorted(self, n: int) -> list[int]:
+        """The slots of the n smallest losses, and of those as small; equal ones in their order.
+        Without those that stay."""
+        loss = self._loss
+        if n < len(loss):
+            slots = np.flatnonzero(loss <= np.partition(loss, n)[n])
+        else:
+            slots = np.arange(len(loss))
+        slots = slots[np.isfinite(loss[slots])]
+        order: list[int] = slots[np.argsort(loss[slots], kind="stable")].tolist()
+        return order
+
+    def _least(self, block: int, floor: int) -> int | None:
+        """The slot whose expert is missed least, of those that may leave for one of this block."""
+        for slot in self._cheapest:
+            own = self._block[slot]
+            if own == block or self._counts[own] > floor:
+                return slot
+        if len(self._cheapest) < self._n_left:
+            self._cheapest = self._sorted(len(self._loss))
+            self._n_left = len(self._cheapest)
+            return self._least(block, floor)
+        return None
 
     def give(self, want: int, floor: int) -> int | None:
         """A slot for this expert: an empty one, or the least wanted if it is wanted less."""
@@ -246,11 +273,12 @@ class _Slots:
         if self._free:
             slot = int(self._free.pop())
         else:
-            may = (self._counts[self._block] > floor) | (self._block == block)
-            loss = np.where(may, self._loss, np.inf)
-            slot = int(np.argmin(loss)) if len(loss) else 0
-            if not len(loss) or loss[slot] >= self._score[want]:
+            found = self._least(block, floor)
+            if found is None or self._loss[found] >= self._score[want]:
                 return None
+            slot = found
+            self._cheapest.remove(slot)
+            self._n_left -= 1
             self._counts[self._block[slot]] -= 1
         self._counts[block] += 1
         self._block[slot] = block

@@ -8,8 +8,8 @@ the first settling that finds the copy done. So no table ever names a slot that 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,9 @@ from octavo.experts.heat import load_heat, merged, save_heat
 from octavo.experts.pool import NOBODY, Admission, ExpertPool, Ids, Rules
 
 PROMPT_TOKENS = 32  # a step of more is a prompt's: it says what is asked for, and brings nothing
+# Where copies are not from pinned memory: the thread that runs steps waits for them.
+SLOW = Rules(most_bytes=6_000_000)
+STILL = Rules(most_per_block=0)  # nobody comes after the start
 _FILL_SECONDS = 60.0
 
 
@@ -45,6 +48,8 @@ class Store(Protocol):
     def bring(self, block: int, expert: int, slot: int, /) -> Arrival: ...
 
     def asked(self) -> Mapping[int, Ids]: ...
+
+    def rehearse(self, is_on: bool, /) -> None: ...
 
 
 class Residents:
@@ -89,6 +94,15 @@ class Residents:
             time.sleep(1e-4)
         self._store.publish(self._pool.slot_of)
         self._store.asked()  # of steps before: nobody's questions
+
+    @contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """Steps inside are run for their kernels and memory: long ones bring no experts."""
+        self._store.rehearse(True)
+        try:
+            yield
+        finally:
+            self._store.rehearse(False)
 
     def settle(self) -> None:
         """Between two steps, when the last one is done."""

@@ -218,6 +218,7 @@ def _video(case: Case, choice: Choice, steps_bytes: int, drafts: bool) -> Video:
         n_blocks=n_blocks,
         n_experts=n_experts,
         least_slots=_LEAST_TOKENS_OF_SLOTS * n_used * n_blocks,
+        experts_stay=case.wishes.experts == "stay",
     )
 
 

@@ -33,6 +33,7 @@ class Video:
     n_blocks: int  # with experts, draft blocks too
     n_experts: int  # of each
     least_slots: int  # a smaller pool thrashes
+    experts_stay: bool = False  # who has a slot never changes
 
     @property
     def pool_bytes(self) -> int:

@@ -9,6 +9,7 @@ from octavo.errors import SettingError
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "weights": ("read", "map"),
+    "experts": ("move", "stay"),
     "placement": ("cpu", "gpu", "split", "card", "auto"),
 }
 _COUNTS = ("context", "sequences", "batch", "threads", "video_bytes")
@@ -20,7 +21,7 @@ class Wishes:
     """What the user asks for; None: the planner chooses.
 
     Raises:
-        SettingError: a number is too low, or `weights` or `placement` is another word.
+        SettingError: a number is too low, or a word is another one than those.
     """
 
     context: int | None = None  # tokens of prompt and answer of one sequence
@@ -35,6 +36,9 @@ class Wishes:
     # these two that fits; "auto": else cpu. None: cpu, where the engine runs unless it is asked
     # for a card.
     placement: str | None = None
+    # In a split, whether who sits on the card follows what is asked for ("move", also None), or
+    # never changes ("stay"), so that the same question gets the same answer again.
+    experts: str | None = None
     video_bytes: int | None = None  # most video memory to use, the CUDA context included
 
     def __post_init__(self) -> None:

@@ -204,14 +204,21 @@ class ManyTokens:
     What a pair gets does not depend on which part computes it.
     """
 
-    def __init__(self, x: Tensor, bank: Bank, ids: Tensor, weights: Tensor) -> None:
-        """All of x (T, D), ids and weights (T, k) contiguous; `bank` for its shapes alone."""
+    def __init__(
+        self, x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, *, has_gaps: bool = False
+    ) -> None:
+        """All of x (T, D), ids and weights (T, k) contiguous; `bank` for its shapes alone.
+
+        `has_gaps`: pairs that nobody computes here count as zeros.
+        """
         n_pairs = ids.numel()
         self.blocks = sort_pairs(ids, bank.n_experts, _block_tokens(n_pairs, bank.n_experts))
         self._shape = ids.shape
         self._given, self._weights = halve(x), weights
         self._hidden = empty(n_pairs, bank.gate.rows, dtype=torch.float16)
         self._pairs = empty(n_pairs, bank.down.rows, dtype=torch.float16)
+        if has_gaps:
+            self._pairs.zero_()
 
     def add(self, bank: Bank, slots_of: Tensor, slots: Tensor | None = None) -> None:
         """Compute those blocks that have a slot in `slots_of` (blocks,), of this bank.

@@ -65,21 +65,47 @@ def _take(here, there, beside, out, size, HAS_BESIDE: tl.constexpr, BLOCK: tl.co
     tl.store(out + i, total, mask=i < size)
 
 
-class Desk:
-    """Pinned memory for steps of one shape: T tokens of width D, k experts each.
+class Room:
+    """Pinned memory for steps of up to T tokens of width D, k experts each.
 
-    Layers share it, because a layer has taken its results before the next one gives; only their
-    ids are kept apart, since what was asked for is of interest after the step.
+    Layers share it, because a layer has taken its results before the next one gives; only the ids
+    of `n_blocks` blocks are kept apart, since what was asked for is of interest after the step.
     """
 
     def __init__(self, n_blocks: int, n_tokens: int, width: int, n_used: int) -> None:
-        pairs = n_tokens * n_used
-        self.x = pinned(n_tokens * width, torch.float32).view(n_tokens, width)
-        self.ids = pinned(n_blocks * pairs, torch.int32).view(n_blocks, n_tokens, n_used)
-        self.weights = pinned(pairs, torch.float32).view(n_tokens, n_used)
-        self.out = pinned(n_tokens * width, torch.float32).view(n_tokens, width)
-        self.missed: Ids = np.empty((n_tokens, n_used), np.int32)
-        self.mark = Mark()
+        self.n_blocks, self.n_tokens, self.width, self.n_used = n_blocks, n_tokens, width, n_used
+        self._x = pinned(n_tokens * width, torch.float32)
+        self._ids = pinned(n_blocks * n_tokens * n_used, torch.int32)
+        self._weights = pinned(n_tokens * n_used, torch.float32)
+        self._out = pinned(n_tokens * width, torch.float32)
+        self._missed: Ids = np.empty(n_tokens * n_used, np.int32)
+        self._desks: dict[int, Desk] = {}
+
+    def desk(self, n_tokens: int) -> Desk:
+        """That of steps of so many tokens; always the same memory."""
+        if n_tokens not in self._desks:
+            x, pairs = n_tokens * self.width, n_tokens * self.n_used
+            shape = n_tokens, self.n_used
+            self._desks[n_tokens] = Desk(
+                self._x[:x].view(n_tokens, -1),
+                self._ids[: self.n_blocks * pairs].view(self.n_blocks, *shape),
+                self._weights[:pairs].view(*shape),
+                self._out[:x].view(n_tokens, -1),
+                self._missed[:pairs].reshape(shape),
+            )
+        return self._desks[n_tokens]
+
+
+@dataclass(frozen=True, eq=False)
+class Desk:
+    """The part of a room that steps of T tokens use."""
+
+    x: Tensor  # (T, D) float32
+    ids: Tensor  # (blocks, T, k) int32
+    weights: Tensor  # (T, k) float32
+    out: Tensor  # (T, D) float32: the processor's answer
+    missed: Ids  # (T, k): what the processor is to compute, -1: nothing
+    mark: Mark = field(default_factory=Mark)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +113,7 @@ class Part:
     """What the processor does for one layer: the experts of `bank` without a slot."""
 
     bank: ExpertBank
-    block: int  # its number among those with experts
+    block: int  # its number among those whose ids the desk keeps apart
     slots: Ids  # (E,): the card's slot of each expert, -1: none; never another array
     desk: Desk
     note: Callable[[Part], None]  # called when it is done
@@ -106,8 +132,12 @@ class Part:
 
     def answer(self) -> None:
         """Compute it now."""
+        self.compute(self.slots < 0)
+
+    def compute(self, is_ours: NDArray[np.bool_]) -> None:
+        """Compute those experts (E,) now."""
         ids = self.ids
-        np.copyto(self.desk.missed, np.where(self.slots[ids] < 0, ids, -1))
+        np.copyto(self.desk.missed, np.where(is_ours[ids], ids, -1))
         if (self.desk.missed >= 0).any():
             self.program().run(cpu.pool())
         else:
@@ -182,6 +212,20 @@ class Companion:
             ) from error
 
 
+def time_experts(bank: ExpertBank, n_experts: int, n_tokens: int) -> float:
+    """Seconds that the processor takes for so many experts of a bank, so many tokens each."""
+    ids = np.tile(np.arange(n_experts, dtype=np.int32), n_tokens)[:, None]
+    x = np.ones((len(ids), bank.down.shape[1]), np.float32)
+    weights, out = np.ones(ids.shape, np.float32), np.empty_like(x)
+    program = cpu.experts_program(x, bank, ids, weights, out)
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        program.run(cpu.pool())
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
 def _let_end() -> None:
     """Give the card a while to come to the end of a step that failed: its flags are used again."""
     end = time.monotonic() + PATIENCE_SECONDS
@@ -237,9 +281,14 @@ def take(part: Part, here: Tensor, beside: Tensor | None) -> Tensor:
     else:
         part.desk.mark.wait()
         part.answer()
+    return join(part.desk, here, beside)
+
+
+def join(desk: Desk, here: Tensor, beside: Tensor | None) -> Tensor:
+    """here + what the processor has left on the desk + beside."""
     out = empty(*here.shape)
     _take[(triton.cdiv(here.numel(), _BLOCK),)](
-        here, part.desk.out, here if beside is None else beside, out, here.numel(),
+        here, desk.out, here if beside is None else beside, out, here.numel(),
         beside is not None, _BLOCK,
     )  # fmt: skip
     return out

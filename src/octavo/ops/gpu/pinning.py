@@ -32,11 +32,17 @@ class Pinning:
     def __init__(self) -> None:
         self._pinned: list[Bytes] = []
         self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
         weakref.finalize(self, _unpin, self._pinned, self._is_over)
 
     @property
     def n_bytes(self) -> int:
         return sum(len(array) for array in self._pinned)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether what was to be pinned later is, or is given up."""
+        return self._thread is None or not self._thread.is_alive()
 
     def pin(self, array: Bytes) -> bool:
         """Pin memory that nothing else pins a page of; False: the system refuses."""
@@ -45,7 +51,8 @@ class Pinning:
     def pin_later(self, arrays: Sequence[Bytes], most_bytes: int) -> None:
         """Pin them in the background, in their order, as far as `most_bytes` and the system let."""
         work = (arrays, most_bytes, self._pinned, self._is_over)
-        threading.Thread(target=_pin_all, args=work, name="octavo-pin", daemon=True).start()
+        self._thread = threading.Thread(target=_pin_all, args=work, name="octavo-pin", daemon=True)
+        self._thread.start()
 
 
 def _pin_all(

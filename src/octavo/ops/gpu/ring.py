@@ -17,14 +17,21 @@ Copy = tuple[int, Tensor]  # where in the buffer, and the bytes in main memory
 
 
 class Ring:
-    """`n_buffers` buffers of `buffer_bytes` each."""
+    """`n_buffers` buffers of `buffer_bytes` each, zeros at first.
+
+    Attributes:
+        is_dry: nothing is copied: for steps whose results nobody wants.
+    """
 
     def __init__(self, n_buffers: int, buffer_bytes: int) -> None:
-        self._memory = empty(n_buffers, buffer_bytes, dtype=torch.uint8)
+        self._memory = empty(n_buffers, buffer_bytes, dtype=torch.uint8).zero_()
         self._arrived = [Mark() for _ in range(n_buffers)]
         self._used = [Mark() for _ in range(n_buffers)]
+        for mark in self._used:  # behind the zeros
+            mark.set()
         self._lane = Lane()
         self._n_sent = 0
+        self.is_dry = False
 
     def __len__(self) -> int:
         return len(self._arrived)
@@ -36,9 +43,18 @@ class Ring:
         self._n_sent += 1
         self._lane.hold(self._used[number])
         buffer = self._memory[number]
-        self._lane.copy([(buffer[at : at + len(source)], source) for at, source in copies])
+        if not self.is_dry:
+            self._lane.copy([(buffer[at : at + len(source)], source) for at, source in copies])
         self._lane.set(self._arrived[number])
         return number
+
+    def has_arrived(self, number: int) -> bool:
+        """Whether all that was sent there is there."""
+        return self._arrived[number].is_passed()
+
+    def wait(self, number: int) -> None:
+        """Let this thread wait for it."""
+        self._arrived[number].wait()
 
     def open(self, number: int) -> Tensor:
         """The buffer, for work that is launched from now on."""

@@ -2,16 +2,18 @@
 
 The card has a pool of equal slots, and for each block a table of who sits where. In steps of few
 tokens it computes those that it holds, and the processor the others meanwhile. In longer ones the
-others come to the card, in groups through a ring, and nobody else computes.
+others come to the card, in groups through a ring; of medium ones the processor takes some.
 
 Tables change between steps only (`publish`), so both sides know the same for the whole of one.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from octavo.errors import UnsupportedError
 from octavo.ops import cpu
 from octavo.ops.gpu.arrange import add
-from octavo.ops.gpu.device import Tensor, empty, out_of_memory, pinned
+from octavo.ops.gpu.device import Tensor, empty, out_of_memory, pinned, synchronise
 from octavo.ops.gpu.experts import (
     SPLIT,
     Bank,
@@ -32,8 +34,9 @@ from octavo.ops.gpu.experts import (
     matrices_of,
     weighted_sum,
 )
-from octavo.ops.gpu.handoff import Desk, Part, give, take
+from octavo.ops.gpu.handoff import Part, Room, give, join, take, time_experts
 from octavo.ops.gpu.lanes import Lane, Mark
+from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.pinning import Pinning
 from octavo.ops.gpu.ring import Copy, Ring
 from octavo.ops.weight import ExpertBank, slot_offsets
@@ -41,6 +44,9 @@ from octavo.ops.weight import ExpertBank, slot_offsets
 # Up to here the processor is faster than bringing experts over the link, where nearly every token
 # needs another one. Recorded steps are never longer.
 HOST_TOKENS = 32
+# Up to here it takes those with the fewest tokens. Beyond, each has too many for it to help, and
+# to ask which they are would cost the card a wait in every layer.
+SHARED_TOKENS = 1024
 GROUP_EXPERTS = 32  # of a buffer of the ring: enough for a copy at full speed
 TAIL_TOKENS = 256  # of a prompt's piece whose experts are told afterwards
 
@@ -49,15 +55,17 @@ Beside = Callable[[], Tensor] | None
 
 
 @triton.jit
-def _slots_of_blocks(experts, slots, places, out, n, GROUP: tl.constexpr, BLOCK: tl.constexpr):
-    """out (1 + groups, n): of each block of pairs its slot in the pool, then in each group."""
-    g = tl.program_id(1)
+def _slots_of_blocks(
+    experts, slots, places, out, n, first, GROUP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """out (groups, n): each block's slot in groups `first` and on; group -1 is the pool."""
+    g = first + tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     expert = tl.load(experts + i, mask=i < n, other=-1)
     slot = tl.load(slots + expert, mask=expert >= 0, other=-1)
-    place = tl.load(places + expert, mask=expert >= 0, other=-1) - (g - 1) * GROUP
+    place = tl.load(places + expert, mask=expert >= 0, other=-1) - g * GROUP
     place = tl.where((place >= 0) & (place < GROUP), place, -1)
-    tl.store(out + g * n + i, tl.where(g == 0, slot, place), mask=i < n)
+    tl.store(out + tl.program_id(1) * n + i, tl.where(g < 0, slot, place), mask=i < n)
 
 
 class Split:
@@ -75,15 +83,20 @@ class Split:
         pool_bytes: int,
         ring_bytes: int,
         pinned_bytes: int = 0,
+        shares: bool = True,
     ) -> None:
         """Takes that much memory of the card; `pinned_bytes`: most of main memory to pin.
+
+        Without `shares` the processor takes nothing in steps of many tokens: how much would follow
+        from measured times, which differ from start to start.
 
         Raises:
             MemoryPlanError: the card has not so much memory.
             UnsupportedError: a format of experts that the processor does not compute fast.
         """
         _check_formats(banks)
-        self._banks = tuple(banks)
+        # Without their memo, which points back here: what nobody uses any more is to go at once.
+        self._banks = tuple(replace(bank, memo={}) for bank in banks)
         n_experts = banks[0].down.shape[0]
         self._offsets = [slot_offsets(expert_bytes(bank)) for bank in banks]
         self.slot_bytes = max(offsets[-1] for offsets in self._offsets)
@@ -96,21 +109,28 @@ class Split:
             self._ring = Ring(n_buffers, self._group * self.slot_bytes)
         except torch.OutOfMemoryError as error:
             raise out_of_memory(pool_bytes + ring_bytes) from error
-        # (slots, places in the groups of a long step), each (blocks, experts).
-        tables = pinned(2 * len(banks) * n_experts, torch.int32).view(2, len(banks), n_experts)
+        # Slots; places in the groups of a long step; the same where the processor takes some.
+        tables = pinned(3 * len(banks) * n_experts, torch.int32).view(3, len(banks), n_experts)
         self._host_tables = tables.fill_(-1)
         self._tables = empty(*tables.shape, dtype=torch.int32)
         self.slots: Ids = tables[0].numpy()
         self._sources = [[_bytes_of(w.data) for w in matrices_of(bank)] for bank in banks]
         self._pooled = [self._bank_in_slots(i) for i in range(len(banks))]
-        self._lane = Lane()
-        self._desks: dict[tuple[int, int, int], Desk] = {}
-        self._tails: dict[int, Ids] = {}
+        self._lane, is_free = Lane(), Mark()
+        is_free.set()  # behind whatever used this memory before
+        self._lane.hold(is_free)
+        self._rooms: dict[int, Room] = {}  # by most tokens
+        self.pace = None if shares else ALL_BY_LINK  # None: it is measured
+        self._measured: tuple[bool, Pace] | None = None
+        self._last: int | None = None  # block of the step of many tokens that is going on
+        self._follows: dict[int, int | None] = {}  # block -> the next one, as of the last time
+        self._ahead: tuple[int, deque[int]] | None = None  # (block, buffers)
+        self._pinning = Pinning()
+        self._tails: dict[int, Tensor] = {}
         self._asked: dict[int, Ids] = {}
         self.publish(self.slots)
         for i, bank in enumerate(banks):
             bank.memo[SPLIT] = (self, i)
-        self._pinning = Pinning()
         data = [w.data for bank in banks for w in matrices_of(bank)]
         self._pinning.pin_later(data, pinned_bytes)
 
@@ -122,7 +142,13 @@ class Split:
         is_absent = self.slots < 0
         places = np.where(is_absent, np.cumsum(is_absent, axis=1) - 1, -1)
         np.copyto(self._host_tables[1].numpy(), places, casting="same_kind")
-        self._tables.copy_(self._host_tables, non_blocking=True)
+        self._tables[:2].copy_(self._host_tables[:2], non_blocking=True)
+        self._last = None
+        self._drop()
+
+    def rehearse(self, is_on: bool) -> None:
+        """While it is on, steps of many tokens bring nothing: they are run for their kernels."""
+        self._ring.is_dry = is_on
 
     def bring(self, block: int, expert: int, slot: int) -> Mark:
         """Copy an expert into a slot, which no table may name -> a mark behind the copy."""
@@ -162,38 +188,65 @@ class Split:
         self._asked[part.block] = part.ids
 
     def _few(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
-        part = Part(self._banks[block], block, self.slots[block], self._desk(x, ids), self.note)
+        self._end_long()
+        desk = self._room(HOST_TOKENS, x, ids).desk(len(x))
+        part = Part(self._banks[block], block, self.slots[block], desk, self.note)
         give(part, x, ids, weights)
         extra = None if beside is None else beside()
         here = weighted_sum(x, self._pooled[block], ids, weights, self._tables[0, block])
         return take(part, here, extra)
 
-    def _desk(self, x: Tensor, ids: Tensor) -> Desk:
-        key = (*x.shape, ids.shape[1])
-        if key not in self._desks:
-            self._desks[key] = Desk(len(self._banks), *key)
-        return self._desks[key]
+    def _room(self, n_tokens: int, x: Tensor, ids: Tensor) -> Room:
+        if n_tokens not in self._rooms:
+            n_blocks = len(self._banks) if n_tokens == HOST_TOKENS else 1
+            self._rooms[n_tokens] = Room(n_blocks, n_tokens, x.shape[1], ids.shape[1])
+        return self._rooms[n_tokens]
 
     def _many(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
-        groups = self._groups(block)
-        sent = deque(self._send(block, group) for group in groups[: len(self._ring)])
-        many = ManyTokens(x, self._pooled[block], ids, weights)
-        slots_of = self._slots_of_blocks(block, many.blocks.experts, len(groups))
-        many.add(self._pooled[block], slots_of[0])
+        absent, n_first = np.flatnonzero(self.slots[block] < 0), self._group * len(self._ring)
+        part = None
+        if len(absent) > n_first and len(x) <= SHARED_TOKENS and not self._ring.is_dry:
+            desk = self._room(SHARED_TOKENS, x, ids).desk(len(x))
+            part = Part(self._banks[block], 0, self.slots[block], desk, lambda part: None)
+            give(part, x, ids, weights)
+        many = ManyTokens(x, self._pooled[block], ids, weights, has_gaps=part is not None)
+        sent = self._take_sent(block, absent)
         extra = None if beside is None else beside()
-        for i, of_group in enumerate(slots_of[1:]):
-            number = sent.popleft()
-            many.add(self._bank_in_buffer(block, self._ring.open(number)), of_group)
-            self._ring.close(number)
-            if i + len(self._ring) < len(groups):
-                sent.append(self._send(block, groups[i + len(self._ring)]))
+        self._use_first(block, many, sent)
+        is_ours = np.zeros(len(self.slots[block]), bool)
+        if part is None:
+            self._stream(block, many, absent[n_first:], self._tables[1, block])
+        else:
+            is_ours, others = self._share(block, part, absent[n_first:], sent)
+            self._stream(block, many, others, self._tables[2, block])
+        self._send_next(block)
         self._keep_tail(block, ids)
-        return many.total() if extra is None else add(many.total(), extra)
+        here = many.total()
+        if part is not None and is_ours.any():
+            part.compute(is_ours)
+            return join(part.desk, here, extra)
+        return here if extra is None else add(here, extra)
 
-    def _groups(self, block: int) -> list[NDArray[np.intp]]:
-        """Experts that are not on the card, in the groups in which they come."""
-        absent = np.flatnonzero(self.slots[block] < 0)
-        return [absent[i : i + self._group] for i in range(0, len(absent), self._group)]
+    def _stream(
+        self, block: int, many: ManyTokens, experts: NDArray[np.intp], places: Tensor
+    ) -> None:
+        """Bring these, group after group, and use them; `places` (E,) are theirs on the card."""
+        groups = [experts[i : i + self._group] for i in range(0, len(experts), self._group)]
+        n = len(self._ring)
+        slots_of = self._slots_of_blocks(block, many, n, len(groups), places)
+        for group, of_group in zip(groups, slots_of, strict=True):
+            self._use_buffer(block, many, self._send(block, group), of_group)
+
+    def _use_first(self, block: int, many: ManyTokens, sent: Sequence[int]) -> None:
+        """The pool, and the groups that were sent before."""
+        slots_of = self._slots_of_blocks(block, many, -1, 1 + len(sent), self._tables[1, block])
+        many.add(self._pooled[block], slots_of[0])
+        for number, of_group in zip(sent, slots_of[1:], strict=True):
+            self._use_buffer(block, many, number, of_group)
+
+    def _use_buffer(self, block: int, many: ManyTokens, number: int, slots_of: Tensor) -> None:
+        many.add(self._bank_in_buffer(block, self._ring.open(number)), slots_of)
+        self._ring.close(number)
 
     def _send(self, block: int, group: NDArray[np.intp]) -> int:
         """Experts that follow each other in the file are one copy."""
@@ -211,22 +264,103 @@ class Split:
                 at = end
         return self._ring.send(copies)
 
-    def _slots_of_blocks(self, block: int, experts: Tensor, n_groups: int) -> Tensor:
-        n, size = len(experts), 256
-        out = empty(1 + n_groups, n, dtype=torch.int32)
-        slots, places = self._tables[0, block], self._tables[1, block]
-        _slots_of_blocks[(triton.cdiv(n, size), 1 + n_groups)](
-            experts, slots, places, out, n, self._group, size
-        )
+    def _slots_of_blocks(
+        self, block: int, many: ManyTokens, first: int, n_groups: int, places: Tensor
+    ) -> Tensor:
+        experts, size = many.blocks.experts, 256
+        n, slots = len(experts), self._tables[0, block]
+        out = empty(n_groups, n, dtype=torch.int32)
+        if n_groups:
+            _slots_of_blocks[(triton.cdiv(n, size), n_groups)](
+                experts, slots, places, out, n, first, self._group, size
+            )
         return out
+
+    # Groups sent before they are wanted: those with which a block begins
+
+    def _take_sent(self, block: int, absent: NDArray[np.intp]) -> deque[int]:
+        if self._last is not None:
+            self._follows[self._last] = block if block > self._last else None
+        self._last = block
+        if self._ahead is not None and self._ahead[0] == block:
+            sent, self._ahead = self._ahead[1], None
+            return sent
+        self._drop()
+        return self._send_first(block, absent)
+
+    def _send_first(self, block: int, absent: NDArray[np.intp]) -> deque[int]:
+        ends = range(0, min(len(absent), self._group * len(self._ring)), self._group)
+        return deque(self._send(block, absent[i : i + self._group]) for i in ends)
+
+    def _send_next(self, block: int) -> None:
+        """Those of the block that followed this one the last time, while the trunk computes."""
+        following = self._follows.get(block)
+        if following is not None:
+            absent = np.flatnonzero(self.slots[following] < 0)
+            self._ahead = following, self._send_first(following, absent)
+
+    def _end_long(self) -> None:
+        """The step is not, or not any more, one of many tokens."""
+        if self._last is not None:
+            self._follows[self._last] = None
+        self._last = None
+        self._drop()
+
+    def _drop(self) -> None:
+        for number in self._ahead[1] if self._ahead else ():
+            self._ring.close(number)
+        self._ahead = None
+
+    # Steps that processor and link share
+
+    def _share(
+        self, block: int, part: Part, experts: NDArray[np.intp], sent: Sequence[int]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+        """Of these experts: (those that the processor computes, as a mask of all; those that come).
+
+        What comes gets its places in the third table.
+        """
+        part.desk.mark.wait()
+        n_experts = len(self.slots[block])
+        counts = np.bincount(part.ids.ravel(), minlength=n_experts)[experts]
+        n_coming = self._group * sum(not self._ring.has_arrived(number) for number in sent)
+        is_ours = np.zeros(n_experts, bool)
+        is_ours[experts[take_few(counts, n_coming, self._pace_at(block))]] = True
+        others = experts[(counts > 0) & ~is_ours[experts]]
+        places = self._host_tables[2, block].numpy()
+        places[:] = -1
+        places[others] = self._group * len(self._ring) + np.arange(len(others))
+        self._tables[2, block].copy_(self._host_tables[2, block], non_blocking=True)
+        return is_ours, others
+
+    def _pace_at(self, block: int) -> Pace:
+        if self.pace is not None:
+            return self.pace
+        if self._measured is None or self._pinning.is_done != self._measured[0]:
+            self._measured = self._pinning.is_done, self._measure(block)
+        return self._measured[1]
+
+    def _measure(self, block: int) -> Pace:
+        """Time a few copies and products: some milliseconds, when all groups are used."""
+        synchronise()
+        some = np.arange(min(self._group, len(self.slots[block])))
+        began = time.perf_counter()
+        numbers = [self._send(block, some) for _ in range(len(self._ring))]
+        for number in numbers:
+            self._ring.wait(number)
+            self._ring.close(number)
+        link = (time.perf_counter() - began) / (len(some) * len(numbers))
+        n = min(64, len(self.slots[block]))
+        seconds = [time_experts(self._banks[block], n, each) for each in (1, 8)]
+        return Pace(link, *solve((n, n, seconds[0]), (n, 8 * n, seconds[1])))
 
     def _keep_tail(self, block: int, ids: Tensor) -> None:
         if block not in self._tails:
-            self._tails[block] = pinned(TAIL_TOKENS * ids.shape[1], torch.int32).numpy()
+            self._tails[block] = pinned(TAIL_TOKENS * ids.shape[1], torch.int32)
         n = min(TAIL_TOKENS, len(ids))
-        tail = self._tails[block][: n * ids.shape[1]].reshape(n, -1)
-        torch.from_numpy(tail).copy_(ids[-n:], non_blocking=True)
-        self._asked[block] = tail
+        tail = self._tails[block][: n * ids.shape[1]].view(n, -1)
+        tail.copy_(ids[-n:], non_blocking=True)
+        self._asked[block] = tail.numpy()
 
     def _bank_in_slots(self, block: int) -> Bank:
         """Gate, up and down of an expert one after the other."""
