@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.engine.penalties import MAX_REPEAT, History, repeats
-from octavo.engine.sampler import Sampler, candidates, largest
+from octavo.engine.sampler import Sampler, candidates, largest, pick_of_all
 from octavo.errors import OctavoError, RequestError
 from octavo.types import SamplingParams
 
@@ -142,6 +142,19 @@ def test_draws_follow_the_probabilities(rng: np.random.Generator) -> None:
 def test_whole_vocabulary_is_drawn_from(rng: np.random.Generator) -> None:
     one = sampler(PLAIN)
     assert {one.choose(np.zeros(5, np.float32)).id for _ in range(200)} == set(range(5))
+
+
+@pytest.mark.parametrize("n_vocab", [1, 1024, 5001])
+def test_draws_from_all_follow_the_running_sums(n_vocab: int, rng: np.random.Generator) -> None:
+    row = (3 * rng.standard_normal(n_vocab)).astype(np.float32)
+    row[1::3] = -np.inf
+    shares = np.cumsum(np.exp((row - row.max()) / 0.7, dtype=np.float64))
+    shares /= shares[-1]
+    for u in (0.0, *rng.random(50), 1 - 2**-53):
+        chosen = pick_of_all(row.copy(), float(row.max()), 0.7, float(u))
+        assert row[chosen] > -np.inf
+        assert shares[chosen] > u - 1e-5
+        assert chosen == 0 or shares[chosen - 1] < u + 1e-5
 
 
 def test_greedy_takes_the_largest_after_the_rules() -> None:

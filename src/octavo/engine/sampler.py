@@ -108,10 +108,17 @@ class Sampler:
             raise RequestError("no token is allowed here", "Loosen the grammar or the logit_bias.")
         if temperature == 0:
             return best
-        ids, x = candidates(row, top, self._params)
         scale = max(temperature, MIN_TEMPERATURE)
-        place = _pick(np.exp((x - top) / scale), float(self._random.random()))
-        return int(ids[place])
+        u = float(self._random.random())
+        if _keeps_all(self._params):
+            return pick_of_all(row, top, scale, u)
+        ids, x = candidates(row, top, self._params)
+        return int(ids[_place_in(np.cumsum(np.exp((x - top) / scale)), u)[0]])
+
+
+def _keeps_all(p: SamplingParams) -> bool:
+    """Whether no rule cuts a row."""
+    return not p.top_k and p.typical_p >= 1 and p.top_p >= 1 and p.min_p <= 0
 
 
 def candidates(row: Row, top: float, p: SamplingParams) -> Candidates:
@@ -193,11 +200,33 @@ def _typical(ids: Ids, x: Values, typical_p: float) -> Candidates:
     return ids[kept], x[kept]
 
 
-def _pick(weights: Values, u: float) -> int:
-    """Place of a weight drawn by u in [0, 1); the same place for the same weights and u."""
-    total = np.cumsum(weights)
-    place = int(np.searchsorted(total, u * float(total[-1]), side="right"))
-    return min(place, len(weights) - 1)
+def pick_of_all(row: Row, top: float, scale: float, u: float) -> int:
+    """The entry of a whole row (V,), overwritten, that u in [0, 1) draws at temperature `scale`.
+
+    In place and in float32: passes that need new memory for V numbers cost more than what they
+    compute. Sums of some columns are in float64 and tell where to look.
+    """
+    row -= np.float32(top)
+    row *= np.float32(1 / scale)
+    np.exp(row, out=row)
+    starts = np.arange(0, len(row), COLUMNS)
+    totals = np.cumsum(np.add.reduceat(row, starts), dtype=np.float64)
+    block, share = _place_in(totals, u)
+    first = int(starts[block])
+    own = np.cumsum(row[first : first + COLUMNS], dtype=np.float64)
+    return first + _place_in(own, share)[0]
+
+
+def _place_in(totals: Values, u: float) -> tuple[int, float]:
+    """The entry that u in [0, 1) falls into, by running sums, and how far in: 0 to 1.
+
+    Never one without weight.
+    """
+    total = float(totals[-1])
+    wanted = min(u * total, math.nextafter(total, 0))
+    place = int(np.searchsorted(totals, wanted, side="right"))
+    before = float(totals[place - 1]) if place else 0.0
+    return place, (wanted - before) / (float(totals[place]) - before)
 
 
 def with_logprobs(chosen: int, raw: Row, n: int) -> Token:
