@@ -11,7 +11,8 @@ from octavo import quants
 from octavo.ops import reference
 from octavo.ops.gpu import quants as gpu_quants
 from octavo.ops.gpu.embed import embed
-from octavo.ops.gpu.linear import linear
+from octavo.ops.gpu.linear import _splits, linear
+from octavo.ops.gpu.rows import many_tile
 from octavo.ops.weight import Weight
 
 # rows, blocks of 256 columns, tokens
@@ -88,6 +89,16 @@ def test_weights_that_share_x(tokens: int, rng: np.random.Generator) -> None:
             assert nmse(y, e) < (FLOAT32_NMSE if tokens <= 4 else HALF_NMSE)
         else:
             assert y.shape == e.shape
+
+
+def test_columns_in_parts(rng: np.random.Generator) -> None:
+    """Few tokens for the matrix units: the columns are cut, and one part alone adds the bias."""
+    plain = make_weight("q8_0", (40, 1120), rng)
+    w = Weight("w", "q8_0", plain.shape, plain.data, gpu, make_weight("f32", (40,), rng))
+    x = rng.standard_normal((7, 1120), np.float32)
+    assert _splits(7, [40], 1120, many_tile(7)) == 4
+    (y,) = linear(to_device(x), (w,))
+    assert nmse(y, reference.linear(x, (w,))[0]) < HALF_NMSE
 
 
 def test_huge_activations_stay_finite(rng: np.random.Generator) -> None:

@@ -12,6 +12,7 @@ from octavo.ops.gpu import quants
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.rows import (
     FEW_TOKENS,
+    LEAST_TOKENS,
     SPAN,
     FewTile,
     ManyTile,
@@ -30,6 +31,8 @@ MOST_WEIGHTS = 4  # of one launch
 
 # From so many tokens on, activations are made half precision once and not by every program.
 HALF_TOKENS = 64
+
+RESIDENT = 4  # programs of the smallest tile that a processor should have at once
 
 
 @triton.jit
@@ -183,10 +186,15 @@ def _product(x: Tensor, weights: tuple[Weight, ...]) -> Tensor:
 
 
 def _splits(n_tokens: int, n_rows: list[int], columns: int, tile: ManyTile) -> int:
-    """Into how many parts the columns are cut so that every processor has work."""
+    """Into how many parts the columns are cut so that every processor has work.
+
+    With few tokens the work is to read the weights, and one program asks for little at once: several
+    have to be on every processor.
+    """
     programs = triton.cdiv(n_tokens, tile.tokens) * sum(triton.cdiv(n, tile.rows) for n in n_rows)
-    n_spans = triton.cdiv(columns, SPAN)
-    return max(1, min(find().n_processors // int(programs), int(n_spans) // 4))
+    wanted, least_spans = (RESIDENT, 2) if tile.tokens == LEAST_TOKENS else (1, 4)
+    n_spans = int(triton.cdiv(columns, SPAN))
+    return max(1, min(wanted * find().n_processors // int(programs), n_spans // least_spans))
 
 
 def few(x: Tensor, weights: tuple[Weight, ...], tile: FewTile) -> Tensor:

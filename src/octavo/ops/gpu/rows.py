@@ -15,6 +15,7 @@ import triton.language as tl
 from octavo.ops.gpu.device import IS_INTERPRETED, find
 
 FEW_TOKENS = 4
+LEAST_TOKENS = 16  # of a tile for the matrix units
 SPAN = 128  # weights; `ops.gpu.quants` says why
 
 _HALF_MAX = tl.constexpr(65504.0)
@@ -64,9 +65,9 @@ def is_turing() -> bool:
 def many_tile(n_tokens: int) -> ManyTile:
     """The tile of tokens is as small as it may be: each token of it costs, used or not."""
     if is_turing():
-        return ManyTile(16, 32, 4, 1)
-    if n_tokens <= 16:
-        return ManyTile(16, 32, 4, 2)
+        return ManyTile(LEAST_TOKENS, 32, 4, 1)
+    if n_tokens <= LEAST_TOKENS:
+        return ManyTile(LEAST_TOKENS, 32, 4, 2)
     if n_tokens <= 64:
         return ManyTile(32, 64, 4, 2)
     if find().shared_bytes < 100_000:
