@@ -11,6 +11,7 @@ import pytest
 
 from cache_steps import Piece, make_batch, recur_weights, recurrent_layer
 from gpu_backend import gpu, nmse, to_device, to_host
+from gpu_bounds import watched as watched
 from octavo.kv.batch import Batch
 from octavo.kv.layers import RecurrentLayer
 from octavo.kv.state import RecurrentSpec

@@ -88,9 +88,13 @@ def convolve(
 
 @triton.jit
 def _next_wanted(targets, last):
-    """The first token after `last` of a chunk whose state is wanted."""
+    """The first token after `last` of a chunk whose state is wanted, and its slot.
+
+    Where there is none the slot is -1, which no store may follow.
+    """
     i = tl.arange(0, _C)
-    return tl.min(tl.where((targets >= 0) & (i > last), i, _C), axis=0)
+    token = tl.min(tl.where((targets >= 0) & (i > last), i, _C), axis=0)
+    return token, tl.max(tl.where(i == token, targets, -1), axis=0)
 
 
 @triton.jit
@@ -159,19 +163,19 @@ def solve(
     targets = tl.load(state_slots + rows, mask=is_row, other=-1)
     token = -1
     for _ in range(tl.sum((targets >= 0).to(tl.int32), axis=0)):
-        token = _next_wanted(targets, token)
-        target = tl.load(state_slots + first + token)
+        token, target = _next_wanted(targets, token)
         args = qkv, strides[0], before, sequence, first + token, begin
-        is_own = i < only(SPEC.key_dim, head < SPEC.n_key_heads)
+        is_own = i < only(SPEC.key_dim, (head < SPEC.n_key_heads) & (target >= 0))
+        is_value = j < only(SPEC.value_dim, target >= 0)
         q_here = head * SPEC.key_dim + i
         k_here = q_here + SPEC.n_key_heads * SPEC.key_dim
         v_here = value_channel(head, SPEC) + j
         q_window = window_after(*args, q_here, is_own, SPEC)
         k_window = window_after(*args, k_here, is_own, SPEC)
-        v_window = window_after(*args, v_here, j < SPEC.value_dim, SPEC)
+        v_window = window_after(*args, v_here, is_value, SPEC)
         put_window(conv, target, q_window, q_here, is_own, SPEC)
         put_window(conv, target, k_window, k_here, is_own, SPEC)
-        put_window(conv, target, v_window, v_here, j < SPEC.value_dim, SPEC)
+        put_window(conv, target, v_window, v_here, is_value, SPEC)
 
 
 @triton.jit
@@ -278,11 +282,10 @@ def read_out(
     q = tl.load(mixed + q_at, mask=is_key, other=0.0)
     k = tl.load(mixed + q_at + SPEC.n_key_heads * SPEC.key_dim, mask=is_key, other=0.0)
     sums = tl.load(decays + at * SPEC.n_value_heads + head, mask=is_row, other=0.0)
-    HEAD_FLOATS: tl.constexpr = SPEC.key_dim * SPEC.value_dim
     place = i[:, None] * SPEC.value_dim + j[None, :]
     is_place = (i < SPEC.key_dim)[:, None] & (j < SPEC.value_dim)[None, :]
-    own = (tl.program_id(1).to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-    held = tl.load(states + own + place, mask=is_place, other=0.0)
+    own = states + _head_at(tl.program_id(1), head, SPEC)
+    held = tl.load(own + place, mask=is_place, other=0.0)
     v_at = (at[:, None] * SPEC.n_value_heads + head) * SPEC.value_dim + j[None, :]
     writes = tl.load(written + v_at, mask=is_value, other=0.0)
     order = tl.arange(0, _C)
@@ -301,11 +304,10 @@ def read_out(
     targets = tl.load(state_slots + rows, mask=is_asked, other=-1)
     token = -1
     for _ in range(tl.sum((targets >= 0).to(tl.int32), axis=0)):
-        token = _next_wanted(targets, token)
+        token, target = _next_wanted(targets, token)
         until = tl.sum(tl.where(order == token, sums, 0.0), axis=0)
         fades = tl.where(order <= token, tl.exp(tl.minimum(until - sums, 0.0)), 0.0)
         faded = (writes.to(tl.float32) * fades[:, None]).to(tl.float16)
         then = tl.dot(tl.trans(k), faded, acc=held.to(tl.float32) * tl.exp(until))
-        target = tl.load(state_slots + first + token).to(tl.int64)
-        own = (target * SPEC.n_value_heads + head) * HEAD_FLOATS
-        tl.store(state + own + place, then, mask=is_place)
+        is_wanted = (i < only(SPEC.key_dim, target >= 0))[:, None] & (j < SPEC.value_dim)[None, :]
+        tl.store(state + _head_at(target, head, SPEC) + place, then, mask=is_wanted)

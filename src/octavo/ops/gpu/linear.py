@@ -188,8 +188,8 @@ def _product(x: Tensor, weights: tuple[Weight, ...]) -> Tensor:
 def _splits(n_tokens: int, n_rows: list[int], columns: int, tile: ManyTile) -> int:
     """Into how many parts the columns are cut so that every processor has work.
 
-    With few tokens the work is to read the weights, and one program asks for little at once: several
-    have to be on every processor.
+    With few tokens the work is to read the weights, and one program asks for little at once:
+    several have to be on every processor.
     """
     programs = triton.cdiv(n_tokens, tile.tokens) * sum(triton.cdiv(n, tile.rows) for n in n_rows)
     wanted, least_spans = (RESIDENT, 2) if tile.tokens == LEAST_TOKENS else (1, 4)

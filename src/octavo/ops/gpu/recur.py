@@ -24,6 +24,7 @@ from octavo.ops.weight import RecurWeights
 FEW_TOKENS = 16  # a sequence; from there on chunks are faster
 RUN_CHUNKS = 16  # that scratch memory is for: 54 MB where the state has 2 MB
 COLUMNS = 32  # of the state that a program takes through the chunks
+LEAST_WIDTH = 64  # of a tile: narrower ones ended in an illegal memory access on an H200
 
 
 def recur(
@@ -83,14 +84,13 @@ def by_chunks(
 ) -> None:
     """Write the result to `out` (T, V * dv); four launches for each RUN_CHUNKS chunks."""
     spec, n_sequences = layer.spec, batch.n_sequences
-    dk, dv = (max(16, next_power_of_2(d)) for d in spec.state_shape[1:])
+    dk, dv = (max(LEAST_WIDTH, next_power_of_2(d)) for d in spec.state_shape[1:])
     n_chunks = most_pieces(len(z), n_sequences, chunks.CHUNK_TOKENS)
     before = empty(n_sequences, *spec.conv_shape)
     run = min(n_chunks, RUN_CHUNKS)
     mixed, written, along, decays, states, carried = _scratch(spec, run)
     small = [floats(x) for x in (w.conv, w.a, w.dt, w.norm)]
     wide = {"SPEC": spec, "DK": dk, "DV": dv}
-    columns = min(COLUMNS, dv)
     for first in range(0, n_chunks, run):
         chunks.convolve[(2 * spec.n_key_heads + spec.n_value_heads, run)](
             *(qkv, small[0], layer.conv, before, mixed, batch.starts, batch.n_past, batch.slots),
@@ -105,12 +105,12 @@ def by_chunks(
             (qkv.stride(0), alpha.stride(0), beta.stride(0)),
             **wide,
         )
-        chunks.pass_state[(-(-spec.value_dim // columns), spec.n_value_heads, n_sequences)](
+        chunks.pass_state[(-(-spec.value_dim // COLUMNS), spec.n_value_heads, n_sequences)](
             *(mixed, written, along, decays, layer.state, states, carried),
             *(batch.starts, batch.n_past, batch.slots, batch.state_slots, first, run),
             SPEC=spec,
             DK=dk,
-            COLUMNS=columns,
+            COLUMNS=COLUMNS,
             num_stages=2,
         )
         chunks.read_out[(spec.n_value_heads, run)](
