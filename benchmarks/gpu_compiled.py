@@ -1,0 +1,95 @@
+"""What the GPU's kernels take on devices that are not here: registers, local and shared memory.
+
+    python benchmarks/gpu_compiled.py [--target cuda:75 ...] [--only WORD] [--table FILE]
+
+Compiles the cases of tests/gpu_compile.py for each target, in a process of its own, and writes a
+table (docs/gpu-kernels.md). Needs torch, triton and no card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+COMPILE = Path(__file__).parent.parent / "tests" / "gpu_compile.py"
+# Shared memory that a program may have.
+TARGETS = {
+    "cuda:75": 65536,
+    "cuda:89": 101376,
+    "cuda:90": 232448,
+    "hip:gfx1100": 65536,
+    "hip:gfx90a": 65536,
+}
+INTRODUCTION = """# Kernels of the GPU back end, compiled
+
+What a thread takes of registers and of local memory (registers' overflow, in bytes), and a program
+of shared memory (bytes), on devices that the kernels were compiled for. Only on cuda:90 (an H200)
+have kernels been run. Written by
+
+    {command}
+
+with Triton {triton} on {day}. A case calls operations as a model in the shape of Qwen3.6-35B-A3B
+does; the cases are in [tests/gpu_compile.py](../tests/gpu_compile.py).
+"""
+
+
+def reports_of(target: str, word: str) -> list[dict[str, Any]]:
+    """A report for each kernel of each case; what fails is told on standard error."""
+    command = [sys.executable, str(COMPILE), target, *([word] if word else [])]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    found = []
+    for line in process.stdout:
+        print(f"{target} {line}", end="", file=sys.stderr, flush=True)
+        found.append(json.loads(line))
+    if process.wait():
+        raise SystemExit(f"{target}: a kernel after {found[-1:]} did not compile")
+    return found
+
+
+def rows(target: str, reports: list[dict[str, Any]]) -> list[str]:
+    """The lines of a target's table, one for each kernel of a case that differs in numbers."""
+    lines = [f"\n## {target}\n", "| case | kernel | warps | registers | local | shared |"]
+    lines.append("|---|---|---|---|---|---|")
+    for r in reports:
+        numbers = r.get("num_warps", 4), r["registers"], r["local_bytes"], r["shared"]
+        line = f"| {r['case']} | `{r['kernel']}` | " + " | ".join(map(str, numbers)) + " |"
+        if line not in lines:
+            lines.append(line)
+    worst = max(reports, key=lambda r: r["local_bytes"])
+    over = [r for r in reports if r["shared"] > TARGETS[target]]
+    lines.append(
+        f"\n{len(reports)} kernels, {sum(r['local_bytes'] > 0 for r in reports)} with local "
+        f"memory; most: `{worst['kernel']}` of {worst['case']}, {worst['local_bytes']} bytes. "
+        f"Beyond the shared memory of the device: {len(over) or 'none'}."
+    )
+    return lines
+
+
+def main() -> None:
+    """Compile and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--table", type=Path, help="where to write; else standard output")
+    args = parser.parse_args()
+    command = "python benchmarks/gpu_compiled.py " + " ".join(sys.argv[1:])
+    text = INTRODUCTION.format(
+        command=command.strip(), triton=version("triton"), day=date.today().isoformat()
+    )
+    for target in args.target:
+        text += "\n".join(rows(target, reports_of(target, args.only))) + "\n"
+    if args.table:
+        args.table.write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
