@@ -463,7 +463,7 @@ class Run:
     findings: list[str] = field(default_factory=list)
 
 
-def run(kind: str, cases: int, first: int = 0, most_findings: int = 5) -> Run:
+def run(kind: str, cases: int, first: int = 0, most_findings: int = 20) -> Run:
     """Run these cases; stops after a few findings."""
     result = Run(kind)
     faults: list[str] = []

@@ -17,6 +17,7 @@ from pathlib import Path
 class Serving:
     """A running server. `lines` are those of its log so far."""
 
+    pid: int = 0
     address: str = ""
     lines: list[str] = field(default_factory=list)
 
@@ -28,6 +29,7 @@ def serve_process(model: Path, *flags: str) -> Iterator[Serving]:
     serving = Serving()
     ready = threading.Event()
     with subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True) as process:
+        serving.pid = process.pid
 
         def read() -> None:
             assert process.stderr is not None

@@ -48,7 +48,8 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
     for name in registry.names("server.routes"):
         router = registry.find("server.routes", name, "API family").router
         app.include_router(router, dependencies=[Depends(choose_model)], responses=faults_of(name))
-    for kind in (OctavoError, RefusedError, RequestValidationError, RecursionError):
+    ours = (OctavoError, RefusedError)
+    for kind in (*ours, RequestValidationError, RecursionError, UnicodeEncodeError):
         app.add_exception_handler(kind, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(ClientGoneError, _answer_nobody)

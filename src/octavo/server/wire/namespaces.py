@@ -52,17 +52,20 @@ def origins(tools: Iterable[Tool]) -> dict[str, Origin]:
 
 def added(items: object) -> list[Tool]:
     """The tools that stand in the input of a request, not beside it."""
-    listed = items if isinstance(items, list) else []
     return [
         tool
-        for item in listed
+        for item in _listed(items)
         if isinstance(item, Mapping) and item.get("type") == "additional_tools"
-        for tool in item.get("tools") or ()
+        for tool in _listed(item.get("tools"))
         if isinstance(tool, Mapping)
     ]
 
 
 def _inner(namespace: Tool) -> Iterator[Tool]:
-    for tool in namespace.get("tools") or ():
+    for tool in _listed(namespace.get("tools")):
         if isinstance(tool, Mapping) and isinstance(tool.get("name"), str):
             yield tool
+
+
+def _listed(given: object) -> list[Any]:
+    return given if isinstance(given, list) else []

@@ -108,7 +108,8 @@ def allowed_tools(
         return list(tools)
     inner = choice.get("allowed_tools", choice)
     listed = inner.get("tools") if isinstance(inner, Mapping) else None
-    names = {_name(tool) for tool in listed or () if isinstance(tool, Mapping)}
+    listed = listed if isinstance(listed, list) else ()
+    names = [_name(tool) for tool in listed if isinstance(tool, Mapping)]
     return [tool for tool in tools if _name(tool) in names]
 
 
