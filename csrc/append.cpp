@@ -12,7 +12,7 @@ class Append final : public Op {
   public:
     explicit Append(const AttendArgs& args) : args_(args), blocks_(args) {}
 
-    int prepare() override {
+    int prepare(int) override {
         int n_items = 0;
         for (int s = 0; s < args_.sequences.n_sequences; ++s) n_items += n_pages(s);
         const double n_floats =

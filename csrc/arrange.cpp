@@ -15,7 +15,7 @@ class Add final : public Op {
   public:
     Add(const float* x, const float* y, int64_t n, float* out) : x_(x), y_(y), n_(n), out_(out) {}
 
-    int prepare() override { return static_cast<int>((n_ + kPiece - 1) / kPiece); }
+    int prepare(int) override { return static_cast<int>((n_ + kPiece - 1) / kPiece); }
 
     void run(int chunk, Thread&) override {
         int64_t i = chunk * kPiece;
@@ -37,7 +37,7 @@ class Softcap final : public Op {
     Softcap(const float* x, int64_t n, float cap, float* out)
         : x_(x), n_(n), cap_(cap), out_(out) {}
 
-    int prepare() override { return static_cast<int>((n_ + kPiece - 1) / kPiece); }
+    int prepare(int) override { return static_cast<int>((n_ + kPiece - 1) / kPiece); }
 
     void run(int chunk, Thread&) override {
         const int64_t begin = chunk * kPiece;
@@ -57,7 +57,7 @@ class Concat final : public Op {
   public:
     Concat(const Heads& x, const Heads& y, float* out) : x_(x), y_(y), out_(out) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(x_.n_tokens, x_.dim + y_.dim, kSmallWork);
         return chunks_.count();
     }
@@ -81,7 +81,7 @@ class Take final : public Op {
     Take(const Heads& x, const int32_t* rows, int n_rows, float* out)
         : x_(x), rows_(rows), n_rows_(n_rows), out_(out) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(n_rows_, x_.dim, kSmallWork);
         return chunks_.count();
     }

@@ -66,7 +66,7 @@ class Attend final : public Op {
     }
     ~Attend() override { release(records_, records_bytes_); }
 
-    int prepare() override {
+    int prepare(int) override {
         int n_spans = 0;
         for (int s = 0; s < args_.sequences.n_sequences; ++s) {
             pieces_[s] = piece_of(s);
@@ -281,7 +281,7 @@ class Join final : public Op {
           shared_(args.q.n_heads / args.k.n_heads),
           dim_(args.v.dim) {}
 
-    int prepare() override {
+    int prepare(int) override {
         int n_items = 0, n_spans = 1;
         for (int s = 0; s < attend_.n_pieces(); ++s) {
             n_items += n_rows(s);

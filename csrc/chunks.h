@@ -23,6 +23,15 @@ inline Chunks chunks_of(int n_items, double item_work, double chunk_work) {
                                            : static_cast<int>(per_chunk)};
 }
 
+// Bytes of a chunk of weights that are read at memory speed, `n_bytes` of them in all. Long streams
+// are read fastest, as each begins with waiting; but the threads must have enough chunks to share
+// evenly, and none may keep the others waiting for long.
+inline double stream_bytes(double n_bytes, int n_threads) {
+    constexpr double kLeast = 16384, kMost = 1 << 20;
+    const double bytes = n_bytes / (8 * n_threads);
+    return bytes < kLeast ? kLeast : bytes > kMost ? kMost : bytes;
+}
+
 // Floats that one thread touches in some microseconds: below that, sharing costs more than it
 // saves.
 constexpr double kSmallWork = 16384;

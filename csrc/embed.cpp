@@ -12,7 +12,7 @@ class Embed final : public Op {
   public:
     explicit Embed(const EmbedArgs& args) : args_(args) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(args_.n_tokens, args_.table.rows.n_columns, kSmallWork);
         return chunks_.count();
     }

@@ -21,7 +21,7 @@ namespace {
 class Sort final : public Op {
   public:
     explicit Sort(Pairs* pairs) : pairs_(pairs) {}
-    int prepare() override { return pairs_->count() > 0; }
+    int prepare(int) override { return pairs_->count() > 0; }
     void run(int, Thread&) override { pairs_->sort(); }
 
   private:
@@ -44,7 +44,7 @@ class FillGroupTiles final : public Op {
   public:
     FillGroupTiles(const Pairs* pairs, const Factor& x) : pairs_(pairs), x_(x) {}
 
-    int prepare() override { return pairs_->n_groups; }
+    int prepare(int) override { return pairs_->n_groups; }
 
     void run(int chunk, Thread& thread) override {
         const Group& group = pairs_->groups[chunk];
@@ -151,8 +151,9 @@ class GateUp final : public Op {
   public:
     explicit GateUp(Layer* layer) : layer_(layer) {}
 
-    int prepare() override {
-        chunks_.cut(layer_->pairs, layer_->tiled, layer_->hidden_dim, layer_->gate.rows.row_bytes);
+    int prepare(int n_threads) override {
+        chunks_.cut(layer_->pairs, layer_->tiled, layer_->hidden_dim, layer_->gate.rows.row_bytes,
+                    n_threads);
         return chunks_.count();
     }
 
@@ -196,8 +197,9 @@ class Down final : public Op {
   public:
     explicit Down(Layer* layer) : layer_(layer) {}
 
-    int prepare() override {
-        chunks_.cut(layer_->pairs, layer_->tiled, layer_->out_dim, layer_->down.rows.row_bytes);
+    int prepare(int n_threads) override {
+        chunks_.cut(layer_->pairs, layer_->tiled, layer_->out_dim, layer_->down.rows.row_bytes,
+                    n_threads);
         return chunks_.count();
     }
 
@@ -223,7 +225,7 @@ class Combine final : public Op {
     Combine(const Layer* layer, const float* weights, float* out)
         : layer_(layer), weights_(weights), out_(out) {}
 
-    int prepare() override {
+    int prepare(int) override {
         const Pairs& pairs = layer_->pairs;
         chunks_ = chunks_of(pairs.n_tokens, pairs.n_used * layer_->out_dim, 2 * kSmallWork);
         return chunks_.count();
@@ -260,7 +262,7 @@ class SharedWeights final : public Op {
     SharedWeights(const Heads& x, const float* scale, float* weights)
         : x_(x), scale_(scale), weights_(weights) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(x_.n_tokens, x_.dim, kSmallWork);
         return chunks_.count();
     }

@@ -14,7 +14,7 @@ class Read final : public Op {
     Read(const uint8_t* data, int64_t n_bytes, int64_t* sink)
         : data_(data), n_bytes_(n_bytes), sink_(sink) {}
 
-    int prepare() override { return static_cast<int>(n_bytes_ / kPiece); }
+    int prepare(int) override { return static_cast<int>(n_bytes_ / kPiece); }
 
     void run(int chunk, Thread&) override {
         constexpr int64_t kStream = kPiece / 4;
@@ -42,7 +42,7 @@ class DotPeak final : public Op {
     DotPeak(int64_t n_rounds, int n_chunks, float* sink)
         : n_rounds_(n_rounds), n_chunks_(n_chunks), sink_(sink) {}
 
-    int prepare() override { return n_chunks_; }
+    int prepare(int) override { return n_chunks_; }
 
     void run(int chunk, Thread&) override {
         alignas(64) int8_t bytes[64] = {1, 2, 3};
@@ -72,7 +72,7 @@ class FmaPeak final : public Op {
     FmaPeak(int64_t n_rounds, int n_chunks, float* sink)
         : n_rounds_(n_rounds), n_chunks_(n_chunks), sink_(sink) {}
 
-    int prepare() override { return n_chunks_; }
+    int prepare(int) override { return n_chunks_; }
 
     void run(int chunk, Thread&) override {
         const F w = splat(0.5f + 1e-6f * static_cast<float>(chunk)), x = splat(0.25f);

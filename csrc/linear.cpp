@@ -97,7 +97,7 @@ class Quantise final : public Op {
   public:
     Quantise(const Heads& x, const QuantRows& out) : x_(x), out_(out) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(x_.n_tokens, x_.dim, kSmallWork);
         return chunks_.count();
     }
@@ -113,10 +113,6 @@ class Quantise final : public Op {
     Chunks chunks_;
 };
 
-// Weights of a chunk: long streams are read fastest, but the chunks must be many enough to share
-// evenly and not so many that sharing costs more than the work.
-constexpr int kChunks = 48;
-constexpr double kMostChunkBytes = 262144, kLeastChunkBytes = 16384;
 // Rows that `dot` takes together, at most.
 constexpr int kRowsAtOnce = 16;
 
@@ -126,15 +122,13 @@ class DotProducts final : public Op {
     DotProducts(const LinearArgs& args, const QuantRows& quantised)
         : args_(args), quantised_(quantised) {}
 
-    int prepare() override {
+    int prepare(int n_threads) override {
         double n_bytes = 0;
         for (int i = 0; i < args_.n_outputs; ++i) {
             const BlockRows& rows = args_.outputs[i].weight.rows;
             n_bytes += static_cast<double>(rows.row_bytes) * rows.n_rows;
         }
-        double chunk_bytes = n_bytes / kChunks;
-        if (chunk_bytes > kMostChunkBytes) chunk_bytes = kMostChunkBytes;
-        if (chunk_bytes < kLeastChunkBytes) chunk_bytes = kLeastChunkBytes;
+        const double chunk_bytes = stream_bytes(n_bytes, n_threads);
         int n_chunks = 0;
         for (int i = 0; i < args_.n_outputs; ++i) {
             const BlockRows& rows = args_.outputs[i].weight.rows;

@@ -150,7 +150,7 @@ class FillTiles final : public Op {
   public:
     FillTiles(const QuantRows& x, const TokenTiles& tiles) : x_(x), tiles_(tiles) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(tiles_.n_tiles(), kTileTokens * x_.n_columns / 4.0, kSmallWork);
         return chunks_.count();
     }
@@ -170,7 +170,7 @@ class FillFloatTiles final : public Op {
   public:
     FillFloatTiles(const Heads& x, const FloatTiles& tiles) : x_(x), tiles_(tiles) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(tiles_.n_tiles(), kTileTokens * x_.dim, kSmallWork);
         return chunks_.count();
     }
@@ -212,7 +212,7 @@ class MatMul final : public Op {
     MatMul(const Matrix& w, const Tiles& x, const float* bias, float* out, int64_t out_stride)
         : w_(w), x_(x), bias_(bias), out_(out), out_stride_(out_stride) {}
 
-    int prepare() override {
+    int prepare(int) override {
         n_blocks_ = (x_.n_tiles() + kBlockTiles - 1) / kBlockTiles;
         return (w_.rows.n_rows + kTileRows - 1) / kTileRows * n_blocks_;
     }

@@ -43,7 +43,7 @@ class Norm final : public Op {
   public:
     explicit Norm(const NormArgs& args) : args_(args) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(args_.x.n_tokens * args_.x.n_heads, args_.x.dim, kSmallWork);
         return chunks_.count();
     }

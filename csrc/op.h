@@ -33,9 +33,9 @@ class Op {
     virtual ~Op() = default;
 
     // Chunks of this run, read from the arguments' present contents; 0: nothing to do. Called once
-    // a run, by the thread that finished the operation before. An operation of one chunk is run
-    // by that thread at once, without telling the others.
-    virtual int prepare() = 0;
+    // a run, by the thread that finished the operation before. `n_threads` share the chunks. An
+    // operation of one chunk is run by that thread at once, without telling the others.
+    virtual int prepare(int n_threads) = 0;
     virtual void run(int chunk, Thread& thread) = 0;
 };
 

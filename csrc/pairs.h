@@ -1,12 +1,11 @@
 // Which token uses which expert, sorted by expert, and how that work is cut into chunks.
 #pragma once
 
+#include "chunks.h"
 #include "matmul.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
-// Some 32 KB of weights a chunk where they are read at memory speed.
-constexpr size_t kDotChunkBytes = 32768;
 // Tiles of tokens a chunk where they are multiplied with panels.
 constexpr int kChunkTiles = 64;
 
@@ -59,9 +58,10 @@ struct Pairs {
 // Chunks over (group, block of its pairs, block of weight rows).
 class GroupChunks {
   public:
-    void cut(Pairs& pairs, bool tiled, int n_rows, size_t row_bytes) {
+    void cut(Pairs& pairs, bool tiled, int n_rows, size_t row_bytes, int n_threads) {
         pairs_ = &pairs;
-        const int most = static_cast<int>(kDotChunkBytes / row_bytes);
+        const double n_bytes = static_cast<double>(pairs.n_groups) * n_rows * row_bytes;
+        const int most = static_cast<int>(stream_bytes(n_bytes, n_threads) / row_bytes);
         const int few = (most + kPanelRows / 2) / kPanelRows * kPanelRows;
         block_rows_ = tiled ? kTileRows : few < kPanelRows ? kPanelRows : few;
         block_pairs_ = tiled ? kChunkTiles * kTileTokens : pairs.count();

@@ -119,7 +119,7 @@ void Pool::work(Thread& thread) {
 void Pool::advance(int op, Thread& thread) {
     n_done_.store(0, std::memory_order_relaxed);
     for (int next = op + 1; next < n_ops_; ++next) {
-        const int n_chunks = ops_[next]->prepare();
+        const int n_chunks = ops_[next]->prepare(n_threads());
         if (n_chunks > 1 && n_threads() > 1) {
             cursor_.store(cursor_at(next, n_chunks), std::memory_order_release);
             return;

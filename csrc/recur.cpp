@@ -116,7 +116,7 @@ class Delta final : public Op {
                 taps_[tap * n_channels + channel] = args.conv_weight[channel * n_taps + tap];
     }
 
-    int prepare() override {
+    int prepare(int) override {
         return args_.qkv.n_tokens == 0 ? 0 : args_.sequences.n_sequences * args_.n_key_heads;
     }
 
@@ -254,7 +254,7 @@ class SaveInputs final : public Op {
     explicit SaveInputs(const RecurArgs& args)
         : args_(args), n_slices_((args.qkv.dim + kSliceChannels - 1) / kSliceChannels) {}
 
-    int prepare() override {
+    int prepare(int) override {
         if (args_.conv_kernel == 1) return 0;
         chunks_ = chunks_of(args_.sequences.n_sequences * n_slices_,
                             args_.conv_kernel * kSliceChannels, kSmallWork);

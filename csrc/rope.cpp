@@ -38,7 +38,7 @@ class Rope final : public Op {
   public:
     explicit Rope(const RopeArgs& args) : args_(args) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(args_.x.n_tokens, args_.x.n_heads * args_.x.dim, kSmallWork);
         return chunks_.count();
     }

@@ -27,7 +27,7 @@ class Choose final : public Op {
     Choose(const RouteArgs& args, float* logits)
         : args_(args), logits_(logits), n_experts_(args.gate.rows.n_rows) {}
 
-    int prepare() override {
+    int prepare(int) override {
         chunks_ = chunks_of(args_.x.n_tokens, n_experts_ * args_.n_used / 4.0, kSmallWork);
         return chunks_.count();
     }
