@@ -13,13 +13,17 @@ import pytest
 
 from gpu_backend import IS_INTERPRETED, gpu, nmse, to_device, to_host, torch
 from octavo import quants
+from octavo.engine.steps import MAX_STEP_TOKENS
 from octavo.errors import OctavoError, UnsupportedError
+from octavo.experts.residents import PROMPT_TOKENS
+from octavo.gguf.header import TensorInfo
 from octavo.ops import reference
 from octavo.ops.gpu import handoff, lanes, ring, split
 from octavo.ops.gpu.experts import SPLIT, on_device, weighted_sum
 from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.split import HOST_TOKENS, Split
 from octavo.ops.weight import ExpertBank, Weight
+from octavo.plan import memory
 
 N_EXPERTS, N_USED, WIDTH, HIDDEN = 6, 2, 64, 32
 MANY = HOST_TOKENS + 1
@@ -226,6 +230,19 @@ def test_formats_that_the_processor_lacks(
     monkeypatch.setattr(split.cpu, "fast_formats", lambda: frozenset({"q8_0", "q5_1"}))
     with pytest.raises(UnsupportedError, match="q4_0"):
         make_split([make_bank(rng)])
+
+
+def test_the_plan_counts_on_the_same_numbers(rng: np.random.Generator) -> None:
+    assert memory.SHARED_TOKENS == split.SHARED_TOKENS
+    assert memory.RING_EXPERTS == 4 * split.GROUP_EXPERTS
+    assert split.HOST_TOKENS >= MAX_STEP_TOKENS, "a recorded step cannot bring experts"
+    assert split.HOST_TOKENS == PROMPT_TOKENS
+    bank = make_bank(rng)
+    tensors = [
+        TensorInfo(f"blk.0.ffn_{part}_exps.weight", w.shape, 0, w.format, len(w.data), 0, 0)
+        for part, w in (("down", bank.down), ("gate", bank.gate), ("up", bank.up))
+    ]
+    assert memory.expert_slot_bytes(tensors, N_EXPERTS) == Split([bank], 0, 0).slot_bytes
 
 
 def test_banks_without_a_split_are_left_alone(rng: np.random.Generator) -> None:

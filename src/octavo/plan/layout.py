@@ -210,7 +210,7 @@ def _video(case: Case, choice: Choice, steps_bytes: int, drafts: bool) -> Video:
         left_bytes=left,
         pinned_bytes=min(pinned, _or(case.hardware.pin_limit_bytes, pinned)),
         ring_bytes=ring_bytes,
-        host_scratch_bytes=memory.host_scratch_bytes(config, DEFAULT_BATCH_TOKENS)
+        host_scratch_bytes=memory.host_scratch_bytes(config, memory.SHARED_TOKENS)
         if n_experts
         else 0,
         n_slots=min(n_slots, n_blocks * n_experts),

@@ -25,6 +25,7 @@ from octavo.ops.weight import slot_offsets
 FLOAT_BYTES = 4
 HALF_BYTES = 2
 CHUNK_TOKENS = 64  # of the delta rule on the card
+SHARED_TOKENS = 1024  # of a split's steps, the longest in which the processor computes experts
 RING_EXPERTS = 128  # on their way to the card while a prompt is read: four groups of 32
 
 

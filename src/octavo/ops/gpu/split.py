@@ -203,6 +203,8 @@ class Split:
         return self._rooms[n_tokens]
 
     def _many(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
+        if self._ring.is_dry:  # what later steps need is allocated now
+            self._room(SHARED_TOKENS, x, ids)
         absent, n_first = np.flatnonzero(self.slots[block] < 0), self._group * len(self._ring)
         part = None
         if len(absent) > n_first and len(x) <= SHARED_TOKENS and not self._ring.is_dry:
