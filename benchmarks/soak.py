@@ -132,7 +132,7 @@ async def soak(
     *,
     seconds: float = float("inf"),
     n_requests: int | None = None,
-    longest_words: int = 120,
+    longest_words: int = 80,
     seed: int = 7,
 ) -> Tally:
     """Ask for so long, or so often."""
@@ -234,7 +234,7 @@ async def whole_run(args: argparse.Namespace, address: str, pid: int) -> dict[st
     async with httpx.AsyncClient(base_url=address, timeout=60) as http:
         await asyncio.sleep(FREE_SECONDS)
         busy, idle = await busy_slots(http), await until_idle(http)
-    gone = await measure_gone(address, args.words * 4, args.parallel)
+    gone = await measure_gone(address, args.probe_words or args.words, args.parallel)
     grown = growth(tally.bytes_resident)
     violations = [f"{len(tally.errors)} errors"] if tally.errors else []
     violations += [f"memory grew by {grown:.1%}"] if grown > MOST_GROWTH else []
@@ -263,7 +263,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--parallel", type=int, default=8)
-    parser.add_argument("--words", type=int, default=120, help="of the longest prompts")
+    parser.add_argument("--words", type=int, default=80, help="of the longest prompts")
+    parser.add_argument("--probe-words", type=int, help="of prompts that are left half computed")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()

@@ -1,0 +1,127 @@
+"""A client that leaves: the engine computes at most the step that it is in. Steps are counted.
+
+The model computes a step only when the test allows it, so nothing depends on how fast anything is.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from octavo.engine.engine import Engine
+from octavo.engine.stream import Mailbox, Stream
+from octavo.types import SamplingParams
+from scripted_model import ScriptedModel, counting, make_engine
+from serving import PLAIN, ScriptedSession, serving
+
+PIECE_TOKENS = 16
+LONG = [*range(1, 61)] * 3  # 12 steps of a prompt
+PATHS = {
+    "/v1/completions": lambda ids: {"prompt": ids, "max_tokens": 60},
+    "/v1/chat/completions": lambda ids: {"messages": [{"role": "user", "content": "a" * len(ids)}]},
+    "/v1/messages": lambda ids: {"messages": [{"role": "user", "content": "a" * len(ids)}]},
+    "/v1/responses": lambda ids: {"input": "a" * len(ids)},
+    "/completion": lambda ids: {"prompt": ids},
+}
+
+
+class OnEngine(ScriptedSession):
+    """A session whose tokens come of an engine. `asked` has the mailbox of each request."""
+
+    def __init__(self, model: ScriptedModel) -> None:
+        super().__init__(PLAIN)
+        self.real = make_engine(model, max_running=1, piece_tokens=PIECE_TOKENS, prefixes=None)
+        self.mailboxes: queue.Queue[Mailbox] = queue.Queue()
+
+    @property
+    def engine(self) -> Engine:  # type: ignore[override]
+        return self.real
+
+    def submit(  # type: ignore[override]
+        self, ids: Sequence[int], params: SamplingParams, *, marks: Iterable[int] = ()
+    ) -> Stream:
+        stream = self.real.submit(ids, params, marks=marks)
+        self.mailboxes.put(stream._mailbox)
+        return stream
+
+    def close(self) -> None:
+        self.real.close()
+
+
+@pytest.fixture
+def model() -> ScriptedModel:
+    scripted = ScriptedModel(counting, n_vocab=363)
+    scripted.hold()
+    return scripted
+
+
+@pytest.fixture
+def session(model: ScriptedModel) -> Iterator[OnEngine]:
+    made = OnEngine(model)
+    yield made
+    model.free()
+    made.close()
+
+
+def ask(address: str, path: str, body: dict[str, Any]) -> socket.socket:
+    """Send a request, and leave the answer to come."""
+    data = json.dumps(body).encode()
+    place = urlsplit(address)
+    client = socket.create_connection((place.hostname, place.port), timeout=120)
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    client.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
+    return client
+
+
+def settle(session: OnEngine, model: ScriptedModel) -> int:
+    """Let the engine do all that it still wants to -> steps in all."""
+    model.free()
+    session.real.call(lambda: None)  # between two steps: what was cancelled is dropped before
+    session.real.call(lambda: None)
+    assert session.real.stats.running == session.real.stats.waiting == 0
+    return len(model.log)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("n_steps", "where"), [(3, "prompt"), (15, "answer")])
+def test_at_most_one_more_step(
+    path: str, stream: bool, n_steps: int, where: str, session: OnEngine, model: ScriptedModel
+) -> None:
+    with serving(session) as address:
+        client = ask(address, path, {**PATHS[path](LONG), "stream": stream})
+        mailbox = session.mailboxes.get(timeout=120)
+        model.allow(n_steps)
+        assert (session.real.places.views()[0].n_decoded > 0) is (where == "answer")
+        client.close()
+        assert mailbox.cancelled.wait(120)
+        assert settle(session, model) <= n_steps + 1
+        assert mailbox.finish == "cancelled"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", PATHS)
+def test_none_for_who_waits(
+    path: str, stream: bool, session: OnEngine, model: ScriptedModel
+) -> None:
+    with serving(session) as address:
+        first = ask(address, "/v1/completions", {"prompt": [61] * 5, "max_tokens": 60})
+        running = session.mailboxes.get(timeout=120)
+        model.allow(2)
+        second = ask(address, path, {**PATHS[path](LONG), "stream": stream})
+        waiting = session.mailboxes.get(timeout=120)
+        second.close()
+        assert waiting.cancelled.wait(120)
+        first.close()
+        assert running.cancelled.wait(120)
+        assert settle(session, model) <= 3
+        assert waiting.finish == "cancelled"
+        computed = {id for ids, _ in model.log for id in ids}
+        assert 61 in computed
+        assert len(computed) <= 4  # the first's own, and what follows them
