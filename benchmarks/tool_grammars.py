@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,19 +102,22 @@ def _is_let_through(spec: GrammarSpec, ids: list[int], tokenizer: Tokenizer, clo
 
 def _right_calls(case: bfcl.Case, optional: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Right calls, with the declared arguments that may be left out or without them."""
-    declared = {f["name"]: f["parameters"]["properties"] for f in case.functions}
+    schemas = {f["name"]: f["parameters"] for f in case.functions}
     for expected in case.answers:
         for name, arguments in expected.items():
-            known = {key: right for key, right in arguments.items() if key in declared[name]}
-            yield name, _written_out(known, optional)
+            schema = schemas[name]
+            known = {key: v for key, v in arguments.items() if key in schema["properties"]}
+            yield name, _written_out(known, optional, schema["required"])
 
 
-def _written_out(answers: dict[str, Any], optional: bool) -> dict[str, Any]:
+def _written_out(
+    answers: dict[str, Any], optional: bool, required: Sequence[str] = ()
+) -> dict[str, Any]:
     """The first right value of each key."""
     firsts = {
         key: next((value for value in right if value != ""), "")
         for key, right in answers.items()
-        if "" not in right or (optional and right != [""])
+        if "" not in right or key in required or (optional and right != [""])
     }
     return {key: _plain(value, optional) for key, value in firsts.items()}
 

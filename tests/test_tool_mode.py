@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import octavo
 from octavo.chat import Content, Reasoning, ToolCalled
-from octavo.engine.grammar import compile_grammar
+from octavo.engine.grammar import Grammar, compile_grammar
 from octavo.engine.sampler import Sampler
 from octavo.engine.speculative import NO_DRAFTS, DraftRule
 from octavo.engine.waiting import WaitingGrammar, start_grammar
@@ -36,7 +38,7 @@ from random_schemas import is_valid, random_tools, shown
 from scripted_model import LetterVocabulary, ScriptedModel, counting, make_engine
 from test_chat import END, THINKER, Case
 from tiny_models import as_metadata
-from tiny_vocabulary import byte_level
+from tiny_vocabulary import byte_level, sentencepiece
 from tool_texts import TEMPLATES, written
 
 NAMES = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}{# "
@@ -379,6 +381,65 @@ def test_what_is_forced(tokenizer: Tokenizer) -> None:
     assert len(ids) > 1
     waiting = WaitingGrammar(Trigger("<go>"), inner, tokenizer)
     assert waiting.forced() == []
+
+
+@pytest.mark.parametrize("spaced", [None, False, True])
+def test_forced_text_comes_in_the_tokens_that_the_model_knows(
+    tokenizer: Tokenizer, spaced: bool | None
+) -> None:
+    """`spaced`: a vocabulary of SentencePiece that puts a blank before each text, or not."""
+    if spaced is not None:
+        values = {**sentencepiece(), "tokenizer.ggml.add_space_prefix": spaced}
+        tokenizer = Tokenizer.from_metadata(as_metadata(values))
+    grammar = compile_grammar(GrammarSpec("regex", "the river was low(!|, a cart)"), tokenizer)
+    ids = tokenizer.encode("\nthe river was low")  # behind it none gets a blank
+    while tokenizer.piece(ids.pop(0)) != b"\n":
+        pass
+    assert len(ids) < len("the river was low") / 2
+    for id in ids:
+        assert [id] == allowed_by(grammar, np.zeros(tokenizer.vocab_size, np.float32))
+        grammar.accept(id)
+
+
+def allowed_by(grammar: Grammar, row: NDArray[np.float32]) -> list[int]:
+    grammar.mask(row)
+    return np.flatnonzero(row > -np.inf).tolist()
+
+
+# Where the answer ends.
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_over"),
+    [("the", True), ("2", True), ("*", True), ("<", False), (" ", False), ("{", False)],
+)
+@pytest.mark.parametrize("dialect", ["hermes", "qwen3_xml", "llama_json"])
+def test_a_model_that_would_say_more_is_not_made_to_call_again(
+    tokenizer: Tokenizer, dialect: str, wanted: str, is_over: bool
+) -> None:
+    spec = spec_of(calling(tokenizer, dialect, [READ], mode="required"))
+    row = np.zeros(tokenizer.vocab_size, np.float32)
+    row[tokenizer.encode(wanted)[0]] = 1
+    grammar = compile_grammar(spec, tokenizer)
+    assert grammar.accept_text(written(dialect, [CALL])) > 0
+    stops = set(tokenizer.stop_ids)
+    assert (set(allowed_by(grammar, row.copy())) <= stops) == is_over
+    free = compile_grammar(replace(spec, calm=False), tokenizer)
+    free.accept_text(written(dialect, [CALL]))
+    assert not set(allowed_by(free, row.copy())) <= stops
+    unfinished = compile_grammar(spec, tokenizer)
+    unfinished.accept_text(written(dialect, [CALL])[:20])
+    assert not set(allowed_by(unfinished, row)) & stops
+
+
+@pytest.mark.parametrize("dialect", ["hermes", "qwen3_xml"])
+def test_line_breaks_between_and_after_calls(tokenizer: Tokenizer, dialect: str) -> None:
+    spec = spec_of(calling(tokenizer, dialect, [READ], mode="required"))
+    one = written(dialect, [CALL])
+    assert all(allows(spec, tokenizer, one + "\n" * n) for n in range(4))
+    assert all(allows(spec, tokenizer, one + "\n" * n + one) for n in range(1, 4))
+    assert not allows(spec, tokenizer, one + "\n" * 4)
+    assert not allows(spec, tokenizer, one + "\nThat is it.")
 
 
 # Through chat.py.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -136,18 +137,29 @@ def compile_grammar(spec: GrammarSpec, vocabulary: Vocabulary) -> TextGrammar:
             reason = matcher.get_error().strip()
             raise RequestError(f"the {kind} cannot be used: {reason}", "Correct or simplify it.")
         fresh.put((spec.kind, spec.text), matcher)
-    return _Matcher(matcher.deep_copy(), tokenizer, vocabulary.encode)
+    stops = np.array(sorted(vocabulary.stop_ids), np.int64) if spec.calm else None
+    return _Matcher(matcher.deep_copy(), tokenizer, vocabulary.encode, stops)
 
 
 class _Matcher:
-    """A `Grammar` that llguidance runs."""
+    """A `Grammar` that llguidance runs.
+
+    `stops`: stop tokens, for a text that ends where the model would say more and may not: to
+    force upon it what the grammar has besides the end is not what it means. Weak models would make
+    the same call again and again.
+    """
 
     def __init__(
-        self, matcher: LLMatcher, tokenizer: LLTokenizer, encode: Callable[[str], list[int]]
+        self,
+        matcher: LLMatcher,
+        tokenizer: LLTokenizer,
+        encode: Callable[[str], list[int]],
+        stops: NDArray[np.int64] | None = None,
     ) -> None:
         self._matcher = matcher
         self._tokenizer = tokenizer
         self._encode = encode
+        self._stops = stops
 
     @property
     def is_complete(self) -> bool:
@@ -158,10 +170,25 @@ class _Matcher:
             np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little"
         )[: len(row)].view(np.bool_)
         self._check()
+        if self._stops is not None:
+            self._end_early(row, allowed, self._stops)
         known = row[: len(allowed)]
         known[...] = np.where(allowed, known, np.float32(-np.inf))
         row[len(allowed) :] = -np.inf
         return int(np.count_nonzero(allowed))
+
+    def _end_early(
+        self, row: NDArray[np.float32], allowed: NDArray[np.bool_], stops: NDArray[np.int64]
+    ) -> None:
+        """Leave stop tokens alone where the model would say more and may not."""
+        ends = stops[allowed[stops]]
+        if not len(ends):
+            return
+        wanted = int(row.argmax())
+        is_known = wanted < len(allowed)
+        if is_known and not allowed[wanted] and _is_said(self._tokenizer.decode_bytes([wanted])):
+            allowed[...] = False
+            allowed[ends] = True
 
     def accept(self, token: int) -> None:
         if not self._matcher.consume_token(token):
@@ -195,6 +222,12 @@ class _Matcher:
             raise OctavoError(f"the grammar failed: {reason}", "Simplify the grammar.")
 
 
+def _is_said(piece: bytes) -> bool:
+    """Whether a token begins something said: no blank, and no sign that a tag may begin with."""
+    first = piece.decode("utf-8", "replace").strip()[:1]
+    return first not in ("", *"<[{;,\ufffd")
+
+
 class _Pieces:
     """A vocabulary in the form in which llguidance wants it."""
 
@@ -211,10 +244,24 @@ class _Pieces:
         ]
         self.special_token_ids = sorted(special | unused)
         self._of_byte = {p[0]: id for id, p in enumerate(self.tokens) if len(p) == 1}
+        self._vocabulary = weakref.ref(vocabulary)  # what is kept for it must not keep it
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Any tokens that spell the text: llguidance asks only while it starts."""
+        """The tokens of a text.
+
+        They have to be those that the model knows: where only one text may follow, llguidance
+        allows nothing but the first of them.
+        """
         data = text.encode() if isinstance(text, str) else text
+        vocabulary = self._vocabulary()
+        assert vocabulary is not None, "a grammar outlives its vocabulary"
+        # Some vocabularies put a blank before a text: behind a line break they do not.
+        for before in ("", "\n"):
+            ids = vocabulary.encode(before + data.decode("utf-8", "replace"))
+            while ids and (said := b"".join(self.tokens[id] for id in ids)) != data:
+                ids = ids[1:] if len(said) > len(data) else []
+            if ids:
+                return ids
         return [self._of_byte[b] for b in data if b in self._of_byte]
 
 

@@ -151,6 +151,16 @@ def _join(choices: list[str]) -> str:
     return "\n  | ".join(choice for choice in choices if choice)
 
 
+def further(lark: Lark, call: str) -> str:
+    """What may follow a call that ends with a tag: more of them, each on a line of its own.
+
+    Line breaks at the end must not be the beginning of a further call: many a model makes some
+    before it says something else, or nothing.
+    """
+    breaks = lark.shared("BREAKS_", r"/\n{1,3}/")
+    return f" ({breaks} {call})* {breaks}?"
+
+
 def json_call(lark: Lark, tools: Iterable[Tool], key: str) -> str:
     """The body of a rule for `{"name": NAME, key: ARGUMENTS}`."""
     choices = []

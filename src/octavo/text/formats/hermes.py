@@ -18,7 +18,7 @@ from octavo.text.formats._calls import CallParser, Found, Place, Verdict, closed
 from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
 from octavo.text.formats._json import as_call, parse, value_end
-from octavo.text.formats._lark import Lark, json_call
+from octavo.text.formats._lark import Lark, further, json_call
 from octavo.text.formats._parts import Growing, watch_json
 
 _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
@@ -66,5 +66,4 @@ def _read(tools: Tools, text: str, at: int, place: Place, is_end: bool) -> Found
 def _add_rules(lark: Lark, tools: Tools, many: bool) -> None:
     lark.add("call", json_call(lark, tools, "arguments"))
     lark.add("one", '"\\n" call "\\n</tool_call>"')
-    # A line break at the end must not be the beginning of a further call.
-    lark.add("calls", "one" + (f' ("\\n" {lark.tag(_OPENING)} one)* "\\n"?' if many else ""))
+    lark.add("calls", "one" + (further(lark, f"{lark.tag(_OPENING)} one") if many else ""))

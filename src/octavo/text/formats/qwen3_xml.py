@@ -25,7 +25,7 @@ from typing import Any
 from octavo.text.formats._calls import CallParser, Found, Place, Verdict, closed
 from octavo.text.formats._declared import Tool, Tools
 from octavo.text.formats._dialect import Dialect
-from octavo.text.formats._lark import Lark, all_there, each_once, some_left
+from octavo.text.formats._lark import Lark, all_there, each_once, further, some_left
 from octavo.text.formats._parts import Growing
 from octavo.text.formats._strings import raw_string
 from octavo.text.formats._values import (
@@ -262,10 +262,8 @@ def _own_line(text: str, at: int) -> int | None:
 def _add_rules(lark: Lark, tools: Tools, many: bool) -> None:
     functions = [_function(lark, tool, f"call_{i}") for i, tool in enumerate(tools)]
     lark.add("function", " | ".join(functions))
-    # A line break at the end must not be the beginning of a further call.
-    more = f' ("\\n" {lark.tag(_OPENING)} one)* "\\n"?' if many else ""
     lark.add("one", '"\\n<function=" function "\\n</tool_call>"')
-    lark.add("calls", f"one{more}")
+    lark.add("calls", "one" + (further(lark, f"{lark.tag(_OPENING)} one") if many else ""))
 
 
 def _function(lark: Lark, tool: Tool, stem: str) -> str:
