@@ -1,9 +1,10 @@
 """What the GPU's kernels take on devices that are not here: registers, local and shared memory.
 
-    python benchmarks/gpu_compiled.py [--target cuda:75 ...] [--only WORD] [--table FILE]
+    python benchmarks/gpu_compiled.py --keep FOLDER [--target cuda:75 ...] [--table FILE]
 
 Compiles the cases of tests/gpu_compile.py for each target, in a process of its own, and writes a
-table (docs/gpu-kernels.md). Needs torch, triton and no card.
+table (docs/gpu-kernels.md). Needs torch, triton and no card. What a target gave is kept in the
+folder and not compiled again: it takes many minutes, and can so be done in pieces.
 """
 
 from __future__ import annotations
@@ -32,25 +33,22 @@ What a thread takes of registers and of local memory (registers' overflow, in by
 of shared memory (bytes), on devices that the kernels were compiled for. Only on cuda:90 (an H200)
 have kernels been run. Written by
 
-    {command}
+    python benchmarks/gpu_compiled.py --keep FOLDER --table docs/gpu-kernels.md
 
 with Triton {triton} on {day}. A case calls operations as a model in the shape of Qwen3.6-35B-A3B
 does; the cases are in [tests/gpu_compile.py](../tests/gpu_compile.py).
 """
 
 
-def reports_of(target: str, word: str) -> list[dict[str, Any]]:
-    """A report for each kernel of each case; what fails is told on standard error."""
-    command = [sys.executable, str(COMPILE), target, *([word] if word else [])]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    found = []
-    for line in process.stdout:
-        print(f"{target} {line}", end="", file=sys.stderr, flush=True)
-        found.append(json.loads(line))
-    if process.wait():
-        raise SystemExit(f"{target}: a kernel after {found[-1:]} did not compile")
-    return found
+def reports_of(target: str, keep: Path) -> list[dict[str, Any]]:
+    """A report for each kernel of each case, from the folder or by compiling."""
+    kept = keep / f"{target.replace(':', '-')}.jsonl"
+    if not kept.exists():
+        unfinished = kept.with_suffix(".part")
+        with unfinished.open("w") as file:
+            subprocess.run([sys.executable, str(COMPILE), target], stdout=file, check=True)
+        unfinished.rename(kept)
+    return [json.loads(line) for line in kept.read_text().splitlines()]
 
 
 def rows(target: str, reports: list[dict[str, Any]]) -> list[str]:
@@ -76,15 +74,13 @@ def main() -> None:
     """Compile and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS))
-    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--keep", type=Path, required=True, help="folder of what was compiled")
     parser.add_argument("--table", type=Path, help="where to write; else standard output")
     args = parser.parse_args()
-    command = "python benchmarks/gpu_compiled.py " + " ".join(sys.argv[1:])
-    text = INTRODUCTION.format(
-        command=command.strip(), triton=version("triton"), day=date.today().isoformat()
-    )
+    args.keep.mkdir(parents=True, exist_ok=True)
+    text = INTRODUCTION.format(triton=version("triton"), day=date.today().isoformat())
     for target in args.target:
-        text += "\n".join(rows(target, reports_of(target, args.only))) + "\n"
+        text += "\n".join(rows(target, reports_of(target, args.keep))) + "\n"
     if args.table:
         args.table.write_text(text)
     else:
