@@ -14,72 +14,103 @@ namespace octavo::OCTAVO_LEVEL {
 // page.
 constexpr int kPrefetchBytes = 512;
 
-// Tokens whose sums are in registers together.
-#if defined(OCTAVO_LEVEL_avx512)
-constexpr int kTokensInRegisters = 8;
-#else
-constexpr int kTokensInRegisters = 4;
-#endif
+// One or two tokens, as they were quantised.
+template <class Q>
+struct RowTokens {
+    static constexpr bool kWhole = Q::kScaleGroup == kGroup;
+    static constexpr int kScales = kSpan / Q::kScaleGroup;
+
+    // Of the first token; those of token t lie `padded` and its parts further each.
+    const int8_t* q;
+    const float* scales;
+    const float* sums;      // one for each scale
+    const int32_t* wholes;  // likewise
+    ptrdiff_t padded;
+
+    RowTokens(const QuantRows& x, int t0) : padded(x.padded) {
+        const int64_t at = static_cast<int64_t>(t0) * x.padded;
+        q = x.q + at;
+        scales = x.scale + at / kGroup;
+        sums = (kWhole ? x.sum32 : x.sum16) + at / Q::kScaleGroup;
+        wholes = (kWhole ? x.whole32 : x.whole16) + at / Q::kScaleGroup;
+    }
+    OCTAVO_INLINE uint32_t word(int group, int i, int t) const {
+        return read<uint32_t>(q + group * kGroup + i * 4 + t * padded);
+    }
+    OCTAVO_INLINE float scale(int group, int t) const {
+        return scales[t * (padded / kGroup) + group];
+    }
+    OCTAVO_INLINE float sum(int group, int half, int t) const {
+        return sums[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
+    }
+    OCTAVO_INLINE int32_t whole(int group, int half, int t) const {
+        return wholes[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
+    }
+    OCTAVO_INLINE void next_span() {
+        q += kSpan;
+        scales += kSpan / kGroup;
+        sums += kScales;
+        wholes += kScales;
+    }
+};
+
+// More of them, side by side.
+template <class Q>
+struct SideTokens {
+    static constexpr bool kWhole = Q::kScaleGroup == kGroup;
+
+    const SideGroup* groups;
+
+    SideTokens(const QuantRows& x, int) : groups(x.side) {}
+    OCTAVO_INLINE uint32_t word(int group, int i, int t) const { return groups[group].words[i][t]; }
+    OCTAVO_INLINE float scale(int group, int t) const { return groups[group].scale[t]; }
+    OCTAVO_INLINE float sum(int group, int half, int t) const {
+        return kWhole ? groups[group].sum32[t] : groups[group].sum16[half][t];
+    }
+    OCTAVO_INLINE int32_t whole(int group, int half, int t) const {
+        return kWhole ? groups[group].whole32[t] : groups[group].whole16[half][t];
+    }
+    OCTAVO_INLINE void next_span() { groups += kSpan / kGroup; }
+};
 
 // kPanelRows weight rows times kTokens tokens.
-template <class Q, int kTokens>
+template <class Q, int kTokens, class Tokens>
 struct LaneTile {
-    static constexpr int kScales = kSpan / Q::kScaleGroup;
     static constexpr int kHalves = kGroup / Q::kScaleGroup;
     static constexpr int kWords = 8 / kHalves;
     static constexpr int kSpanBytes = kSpan / Q::kBlock * Q::kBytes;
 
     const uint8_t* span[kPanelRows];
-    // Of the first token; those of token t lie `padded` and its parts further each.
-    const int8_t* q;
-    const float* x_scale;
-    const float* x_sum;      // one for each scale
-    const int32_t* x_whole;  // likewise
-    ptrdiff_t padded;
+    Tokens tokens;
     FloatLanes sums[kTokens];
     SpanScales<Q> scales;
 
     // One half of a group, or all of it. `word(i)` gives its words in turn.
     template <class Word>
     OCTAVO_INLINE void add_words(int group, int half, Word word) {
-        if constexpr (kTokens > kTokensInRegisters) {
-            add_tokens<0, kTokensInRegisters>(group, half, word);
-            add_tokens<kTokensInRegisters, kTokens - kTokensInRegisters>(group, half, word);
-        } else {
-            add_tokens<0, kTokens>(group, half, word);
-        }
-    }
-
-    template <int kFirst, int kAtOnce, class Word>
-    OCTAVO_INLINE void add_tokens(int group, int half, Word word) {
         const int at = group * kHalves + half;
-        WordSums<most_of<Q>(), kWords> acc[kAtOnce];
-        for (int t = 0; t < kAtOnce; ++t) {
+        WordSums<most_of<Q>(), kWords> acc[kTokens];
+        for (int t = 0; t < kTokens; ++t) {
             if constexpr (kLift<Q> == 0)
                 acc[t].begin(splat_integer(0));
             else
-                acc[t].begin(splat_integer(-kLift<Q> *
-                                           x_whole[(kFirst + t) * (padded / Q::kScaleGroup) + at]));
+                acc[t].begin(splat_integer(-kLift<Q> * tokens.whole(group, half, t)));
         }
         for (int i = 0; i < kWords; ++i) {
             WeightLanes w = word(half * kWords + i);
             if constexpr (kFlipped<Q>) w = flip(w);
-            const int8_t* x = q + group * kGroup + (half * kWords + i) * 4;
-            for (int t = 0; t < kAtOnce; ++t)
-                acc[t].add_word(i, w, splat_word(read<uint32_t>(x + (kFirst + t) * padded)));
+            for (int t = 0; t < kTokens; ++t)
+                acc[t].add_word(i, w, splat_word(tokens.word(group, half * kWords + i, t)));
         }
         const FloatLanes scale = load_lanes(scales.scale[at]);
-        for (int t = 0; t < kAtOnce; ++t) {
-            const FloatLanes x = splat_lanes(x_scale[(kFirst + t) * (padded / kGroup) + group]);
-            FloatLanes& sum = sums[kFirst + t];
-            sum = fma(mul(to_float(acc[t].sum()), x), scale, sum);
+        for (int t = 0; t < kTokens; ++t) {
+            const FloatLanes x = splat_lanes(tokens.scale(group, t));
+            sums[t] = fma(mul(to_float(acc[t].sum()), x), scale, sums[t]);
         }
         if constexpr (kHasOffset<Q>) {
             const FloatLanes offset = load_lanes(scales.offset[at]);
-            for (int t = 0; t < kAtOnce; ++t) {
-                const float x = x_sum[(kFirst + t) * (padded / Q::kScaleGroup) + at];
-                sums[kFirst + t] = fma(offset, splat_lanes(x), sums[kFirst + t]);
-            }
+            for (int t = 0; t < kTokens; ++t)
+                sums[t] = fma(offset, splat_lanes(tokens.sum(group, half, t)), sums[t]);
         }
     }
 
@@ -98,18 +129,16 @@ struct LaneTile {
             unrolled<kHalves>([&](auto half) { add_words(group, half, word); });
         });
         for (int r = 0; r < kPanelRows; ++r) span[r] += kSpanBytes;
-        q += kSpan;
-        x_scale += kSpan / kGroup;
-        x_sum += kScales;
-        x_whole += kScales;
+        tokens.next_span();
     }
 
     // Asks for the memory of some rows, with each group for its share of them: a burst would wait
     // until the processor can note so many.
     OCTAVO_INLINE void ask_ahead(int group) {
         constexpr int kRows = kPanelRows / (kSpan / kGroup);
-        for (int r = group * kRows; r < (group + 1) * kRows; ++r)
-            for (int i = 0; i < kSpanBytes; i += 64) OCTAVO_PREFETCH(span[r] + kPrefetchBytes + i);
+        const uint8_t* const* rows = span + group * kRows;
+        for (int r = 0; r < kRows; ++r)
+            for (int i = 0; i < kSpanBytes; i += 64) OCTAVO_PREFETCH(rows[r] + kPrefetchBytes + i);
     }
 };
 
@@ -120,25 +149,18 @@ struct TileRows {
     int at(int i) const { return first + (i < n ? i : n - 1) * step; }
 };
 
-// Those rows (missing ones repeat the last) times the tokens from t0 on.
-template <class Q, int kTokens>
-inline void dot_tile(const BlockRows& w, const TileRows& rows, const QuantRows& x, int t0, float* y,
-                     int64_t y_stride) {
-    LaneTile<Q, kTokens> tile;
+// Those rows (missing ones repeat the last) times `n` tokens from t0 on, kTokens at most.
+template <class Q, int kTokens, class Tokens>
+inline void dot_tile(const BlockRows& w, const TileRows& rows, const QuantRows& x, int t0, int n,
+                     float* y, int64_t y_stride) {
+    LaneTile<Q, kTokens, Tokens> tile{{}, Tokens(x, t0), {}, {}};
     for (int r = 0; r < kPanelRows; ++r) tile.span[r] = w.data + rows.at(r) * w.row_bytes;
-    const bool is_whole = Q::kScaleGroup == kGroup;
-    const int64_t at = static_cast<int64_t>(t0) * x.padded;
-    tile.q = x.q + at;
-    tile.x_scale = x.scale + at / kGroup;
-    tile.x_sum = (is_whole ? x.sum32 : x.sum16) + at / Q::kScaleGroup;
-    tile.x_whole = (is_whole ? x.whole32 : x.whole16) + at / Q::kScaleGroup;
-    tile.padded = x.padded;
     for (int t = 0; t < kTokens; ++t) tile.sums[t] = splat_lanes(0.0f);
     for (int i = 0; i < w.n_columns / kSpan; ++i) tile.add_span();
     if constexpr (Q::kBlock < kSpan) {
         if (const int n_groups = w.n_columns % kSpan / kGroup) tile.add_rest(n_groups);
     }
-    for (int t = 0; t < kTokens; ++t) {
+    for (int t = 0; t < n; ++t) {
         alignas(64) float sums[kPanelRows];
         store(sums, tile.sums[t]);
         for (int r = 0; r < rows.n; ++r) y[(t0 + t) * y_stride + rows.at(r)] = sums[r];
@@ -149,11 +171,15 @@ inline void dot_tile(const BlockRows& w, const TileRows& rows, const QuantRows& 
 template <class Q>
 void dot_rows(const BlockRows& w, const TileRows& rows, const QuantRows& x, int t0, int t1,
               float* y, int64_t y_stride) {
+    if constexpr (kDotTokens > 2) {
+        if (x.side && t0 == 0 && t1 == x.n_rows) {
+            if (t1 <= 4) return dot_tile<Q, 4, SideTokens<Q>>(w, rows, x, 0, t1, y, y_stride);
+            return dot_tile<Q, kSideRows, SideTokens<Q>>(w, rows, x, 0, t1, y, y_stride);
+        }
+    }
     int t = t0;
-    for (; t + 8 <= t1; t += 8) dot_tile<Q, 8>(w, rows, x, t, y, y_stride);
-    if (t + 4 <= t1) dot_tile<Q, 4>(w, rows, x, t, y, y_stride), t += 4;
-    if (t + 2 <= t1) dot_tile<Q, 2>(w, rows, x, t, y, y_stride), t += 2;
-    if (t < t1) dot_tile<Q, 1>(w, rows, x, t, y, y_stride);
+    for (; t + 2 <= t1; t += 2) dot_tile<Q, 2, RowTokens<Q>>(w, rows, x, t, 2, y, y_stride);
+    if (t < t1) dot_tile<Q, 1, RowTokens<Q>>(w, rows, x, t, 1, y, y_stride);
 }
 
 // FormatKernels::dot. The rows of a tile are far apart, so that memory is read as so many streams:

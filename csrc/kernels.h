@@ -17,7 +17,7 @@ namespace octavo {
 
 class Program;
 
-constexpr int kMaxColumns = 8;  // tokens that `dot` takes at once
+constexpr int kMaxColumns = kSideRows;  // tokens that `dot` takes at once
 
 // One block format at one level.
 struct FormatKernels {

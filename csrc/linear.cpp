@@ -93,6 +93,43 @@ void quantise_row(const float* x, int n_columns, QuantRow out) {
     }
 }
 
+// Groups of 32 columns of a row, side by side with the others'.
+void put_beside(const QuantRows& rows, int row, int group0, int group1, SideGroup* side) {
+    const size_t at32 = static_cast<size_t>(row) * (rows.padded / 32), at16 = 2 * at32;
+    for (int g = group0; g < group1; ++g) {
+        SideGroup& out = side[g];
+        for (int i = 0; i < 8; ++i)
+            out.words[i][row] = read<uint32_t>(rows.q + (at32 + g) * 32 + i * 4);
+        out.scale[row] = rows.scale[at32 + g];
+        out.sum32[row] = rows.sum32[at32 + g];
+        out.whole32[row] = rows.whole32[at32 + g];
+        for (int half = 0; half < 2; ++half) {
+            out.sum16[half][row] = rows.sum16[at16 + 2 * g + half];
+            out.whole16[half][row] = rows.whole16[at16 + 2 * g + half];
+        }
+    }
+}
+
+class SideBySide final : public Op {
+  public:
+    SideBySide(const QuantRows& rows, SideGroup* side) : rows_(rows), side_(side) {}
+
+    int prepare(int) override {
+        chunks_ = chunks_of(rows_.padded / 32, rows_.n_rows * 32, kSmallWork);
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread&) override {
+        for (int row = 0; row < rows_.n_rows; ++row)
+            put_beside(rows_, row, chunks_.begin(chunk), chunks_.end(chunk), side_);
+    }
+
+  private:
+    QuantRows rows_;
+    SideGroup* side_;
+    Chunks chunks_;
+};
+
 class Quantise final : public Op {
   public:
     Quantise(const Heads& x, const QuantRows& out) : x_(x), out_(out) {}
@@ -191,12 +228,23 @@ QuantRows quantise(Program& program, const Heads& x) {
     return rows;
 }
 
+QuantRows side_by_side(Program& program, const QuantRows& rows) {
+    if (rows.n_rows <= 2 || rows.n_rows > kDotTokens) return rows;
+    const size_t n_bytes = rows.padded / 32 * sizeof(SideGroup);
+    auto* side = static_cast<SideGroup*>(program.buffer(n_bytes));
+    std::memset(side, 0, n_bytes);
+    program.add(new SideBySide(rows, side));
+    QuantRows beside = rows;
+    beside.side = side;
+    return beside;
+}
+
 void linear(Program& program, const LinearArgs& args) {
     bool any_integers = false, any_floats = false;
     for (int i = 0; i < args.n_outputs; ++i)
         (args.outputs[i].weight.format->is_float ? any_floats : any_integers) = true;
     QuantRows quantised{};
-    if (any_integers) quantised = quantise(program, args.x);
+    if (any_integers) quantised = side_by_side(program, quantise(program, args.x));
     if (args.x.n_tokens <= kDotTokens)
         program.add(new DotProducts(args, quantised));
     else

@@ -9,4 +9,7 @@ namespace octavo::OCTAVO_LEVEL {
 // program owns the result.
 QuantRows quantise(Program& program, const Heads& x);
 
+// Adds an operation that puts rows side by side, where there are as many as `dot` takes so.
+QuantRows side_by_side(Program& program, const QuantRows& rows);
+
 }  // namespace octavo::OCTAVO_LEVEL

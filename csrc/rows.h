@@ -13,6 +13,16 @@ inline int round_up(int n, int multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
+// 32 columns of some rows side by side, so that all are found from one address. Rows that are
+// missing are zeros.
+constexpr int kSideRows = 8;
+struct SideGroup {
+    uint32_t words[8][kSideRows];  // four q each
+    float scale[kSideRows];
+    float sum32[kSideRows], sum16[2][kSideRows];
+    int32_t whole32[kSideRows], whole16[2][kSideRows];
+};
+
 // T rows of K values. Rows are padded with zeros to a multiple of kSpan, so that kernels need no
 // tails. x[i] is about scale * q[i]; q is rounded to nearest even, scale = max|x| / 127.
 struct QuantRows {
@@ -24,7 +34,8 @@ struct QuantRows {
     const int32_t* whole16;  // (T, padded / 16): sum of q over 16 values
     int n_rows;
     int n_columns;
-    int padded;  // round_up(n_columns, kSpan)
+    int padded;                       // round_up(n_columns, kSpan)
+    const SideGroup* side = nullptr;  // (padded / 32): the same, where they are put so
 };
 
 // Bytes of one buffer for all arrays, and where they lie in it.
@@ -40,7 +51,9 @@ inline QuantRows quant_rows_in(void* memory, int n_rows, int n_columns) {
     auto* sum16 = sum32 + n_rows * (padded / 32);
     auto* whole32 = reinterpret_cast<int32_t*>(sum16 + n_rows * (padded / 16));
     auto* whole16 = whole32 + n_rows * (padded / 32);
-    return {q, scale, sum32, sum16, whole32, whole16, n_rows, n_columns, static_cast<int>(padded)};
+    return {
+        q,      scale, sum32, sum16, whole32, whole16, n_rows, n_columns, static_cast<int>(padded),
+        nullptr};
 }
 
 // Rows of a weight as they lie in the file.
