@@ -15,12 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from octavo import quants
 from octavo.ops import gpu
 from octavo.ops.gpu import flags
-from octavo.ops.gpu.device import to_device
+from octavo.ops.gpu.device import find, to_device
 from octavo.ops.gpu.experts import SPLIT
 from octavo.ops.gpu.split import Split
 from octavo.ops.weight import ExpertBank, Weight
@@ -86,7 +85,7 @@ def main() -> None:
         show("plain hand-over, not recorded", step)
         for bank in banks:
             del bank.memo[SPLIT]
-    print(json.dumps({"device": torch.cuda.get_device_name(0), "layers": args.layers}))
+    print(json.dumps({"device": find().name, "layers": args.layers}))
 
 
 if __name__ == "__main__":

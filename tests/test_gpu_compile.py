@@ -34,6 +34,7 @@ SOME = {
 ALL = {
     *("_embed", "_few", "_many", "_halve", "_norm", "_rope", "_sort"),
     *("few_gate_up", "few_down", "many_gate_up", "many_down", "sum_pairs"),
+    *("_give", "_take", "_slots_of_blocks"),
     *("attend_rows", "append", "mix"),
     *("recur_tokens", "convolve", "solve", "pass_state", "read_out"),
 }

@@ -92,6 +92,17 @@ def test_few_tokens(n: int, fused: bool, resident: str, rng: np.random.Generator
     assert made.asked() == {}
 
 
+def test_what_was_asked_for_outlives_the_next_step(rng: np.random.Generator) -> None:
+    banks = [make_bank(rng), make_bank(rng)]
+    made, given = make_split(banks), [tokens(1, rng), tokens(3, rng)]
+    for block in 1, 0, 0:
+        x, ids, weights = on_card(given[block])
+        gpu.experts(x, banks[block], ids, weights)
+    asked = made.asked()
+    for block in 0, 1:
+        np.testing.assert_array_equal(asked[block], given[block][1])
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_many_tokens(fused: bool, rng: np.random.Generator) -> None:
     bank, given = make_bank(rng, fused), tokens(MANY, rng)

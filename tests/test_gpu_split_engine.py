@@ -124,6 +124,8 @@ def test_drafts(small_file: Callable[..., Path]) -> None:
         drafted = talk.steps.draft(piece, before).logits.astype(np.float64)
         found.append((out.logits.astype(np.float64), drafted))
         if talk.residents is not None:
+            assert talk.residents.n_asked == 2 * 3
+            talk.residents.settle()  # as after the next step of the trunk
             assert talk.residents.n_asked == 2 * 2 * 3  # two tokens, two blocks, three experts
     for expected, own in zip(*found, strict=True):
         assert alike(expected, own)

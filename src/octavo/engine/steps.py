@@ -56,7 +56,8 @@ class Steps:
     def __init__(
         self, model: Model, cache: Cache, between: Callable[[], None] | None = None
     ) -> None:
-        """`between` is called after each step, when it is done: the next one sees what it did."""
+        """`between` is called after each step of the trunk, when it is done: the next step, of the
+        draft block too, sees what it did."""
         self._between = between
         self._model = model
         self._cache = cache
@@ -78,11 +79,14 @@ class Steps:
         and `hidden` has the rows of `logits`.
         """
         part = "trunk" if every_hidden else "outputs"
-        return self._then(self._go(part, pieces, _NO_HIDDEN, record))
+        out = self._go(part, pieces, _NO_HIDDEN, record)
+        if self._between is not None:
+            self._between()
+        return out
 
     def draft(self, pieces: Sequence[Piece], hidden: Array, record: bool = False) -> Output:
         """The draft block; `hidden` (T, D) as in `Model.draft`."""
-        return self._then(self._go("draft", pieces, hidden, record))
+        return self._go("draft", pieces, hidden, record)
 
     def warm_up(self, n_tokens: int) -> None:
         """Run a step of n tokens, and of 1, on the null page, where they change nothing.
@@ -92,11 +96,6 @@ class Steps:
         for n in n_tokens, 1:
             nowhere = Timeline(self._cache, 0)
             self._go("trunk", [Piece(nowhere, 0, [0] * n, 1, (-1,) * n)], _NO_HIDDEN, record=False)
-
-    def _then(self, out: Output) -> Output:
-        if self._between is not None:
-            self._between()
-        return out
 
     def _go(self, part: str, pieces: Sequence[Piece], hidden: Array, record: bool) -> Output:
         key = _shape(part, pieces)

@@ -105,7 +105,7 @@ class Residents:
             self._store.rehearse(False)
 
     def settle(self) -> None:
-        """Between two steps, when the last one is done."""
+        """After a step of the trunk; what draft blocks asked for since counts with it."""
         n_before = len(self._coming)
         self._receive()
         has_changed = len(self._coming) < n_before

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from octavo.ops.gpu import driver
 from octavo.ops.gpu.device import IS_INTERPRETED, find, pinned
 from octavo.ops.gpu.driver import ADDRESS, POINTER, WORD
+from octavo.ops.gpu.lanes import submit
 
 _APART = 32  # words between the two: they must not share a line of anybody's cache
 _GREATER_OR_EQUAL = 0  # of cuStreamWaitValue32; the difference counts as a signed number
@@ -27,6 +28,7 @@ _RELEASED = 0x7FFFFFFF  # a reply that ends every wait
 _TRIAL_SECONDS = 1.0
 
 Words = NDArray[np.uint32]
+_hung: list[Any] = []
 
 
 class Flags:
@@ -79,14 +81,17 @@ def _try() -> bool:
         finally:
             graph.capture_end()
         graph.replay()
+        submit()
     works = _comes_true(lambda: flags.bell[0] == 1)
     time.sleep(1e-3)
     works = works and flags.bell[0] == 1  # it does wait
     flags.reply[0] = 1
     works = works and _comes_true(lambda: flags.bell[0] == 2)
     flags.release()
-    # A stream that hangs is left alone: nothing else is on it.
-    return _comes_true(stream.query) and works
+    if _comes_true(stream.query):
+        return bool(works)
+    _hung.extend((flags, stream, graph))  # left alone: nothing else is on that stream
+    return False
 
 
 def _comes_true(condition: Callable[[], Any]) -> bool:

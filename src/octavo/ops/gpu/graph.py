@@ -16,6 +16,7 @@ import torch
 
 from octavo.ops.gpu import flags, handoff
 from octavo.ops.gpu.device import IS_INTERPRETED, synchronise
+from octavo.ops.gpu.lanes import submit
 from octavo.ops.gpu.transfer import Landings
 
 Result = TypeVar("Result")
@@ -53,6 +54,7 @@ class Recording(Generic[Result]):
             return
         self._companion.reset()
         self._graph.replay()
+        submit()
         self._companion.run()
 
     def _run(self, step: Callable[[], Result]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,7 +116,7 @@ class Part:
     block: int  # its number among those whose ids the desk keeps apart
     slots: Ids  # (E,): the card's slot of each expert, -1: none; never another array
     desk: Desk
-    note: Callable[[Part], None]  # called when it is done
+    note: Callable[[Sequence[Part]], None]  # called with parts that are done
 
     @property
     def ids(self) -> Ids:
@@ -142,7 +142,7 @@ class Part:
             self.program().run(cpu.pool())
         else:
             self.desk.out.zero_()
-        self.note(self)
+        self.note((self,))
 
 
 @dataclass(eq=False)
@@ -185,8 +185,7 @@ class Companion:
             self.flags.release()
             _let_end()
             raise
-        for part in self.parts:
-            part.note(part)
+        self.parts[0].note(self.parts)
 
     def _answer(self) -> None:
         n_done, last = 0, time.monotonic()

@@ -6,6 +6,7 @@ passed when it is set.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +68,12 @@ class Lane:
         """Set the mark behind what was copied so far."""
         if self._stream is not None:
             mark._event.record(self._stream)
+
+
+def submit() -> None:
+    """Let what was launched begin now: drivers for Windows may hold it back until somebody asks."""
+    if sys.platform == "win32":
+        has_ended()
 
 
 def has_ended() -> bool:

@@ -183,9 +183,10 @@ class Split:
         run = self._few if len(x) <= HOST_TOKENS else self._many
         return run(block, x, ids, weights, beside)
 
-    def note(self, part: Part) -> None:
-        """A part of a step was computed: remember what it asked for."""
-        self._asked[part.block] = part.ids
+    def note(self, parts: Sequence[Part]) -> None:
+        """Parts of a step on one desk were computed: remember what they asked for."""
+        ids = parts[0].desk.ids.numpy().copy()  # the next step's lie in the same place
+        self._asked |= {part.block: ids[part.block] for part in parts}
 
     def _few(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
         self._end_long()
@@ -209,7 +210,7 @@ class Split:
         part = None
         if len(absent) > n_first and len(x) <= SHARED_TOKENS and not self._ring.is_dry:
             desk = self._room(SHARED_TOKENS, x, ids).desk(len(x))
-            part = Part(self._banks[block], 0, self.slots[block], desk, lambda part: None)
+            part = Part(self._banks[block], 0, self.slots[block], desk, lambda parts: None)
             give(part, x, ids, weights)
         many = ManyTokens(x, self._pooled[block], ids, weights, has_gaps=part is not None)
         sent = self._take_sent(block, absent)
