@@ -276,7 +276,6 @@ class DotMix {
     // `values`: [16][padded dims][4]; `scales`: halves [groups][64]; `memory`: groups * 64 floats.
     DotMix(const int8_t* values, const uint16_t* scales, int dim, int n_positions, float* memory)
         : values_(values),
-          dim_(dim),
           padded_(round_up(dim, 16)),
           n_positions_(n_positions),
           scales_(memory) {
@@ -344,7 +343,7 @@ class DotMix {
     }
 
     const int8_t* values_;
-    int dim_, padded_, n_positions_;
+    int padded_, n_positions_;
     float* scales_;
     alignas(64) float largest_[kPageTokens];
 };
