@@ -20,6 +20,9 @@ import pytest
 
 from gpu_backend import IS_INTERPRETED, torch
 
+# Kernels that may load, but not use, what another program is storing: such bytes become 0xFF.
+# Attention reads blocks of positions; tokens of another program may stand in the last, unseen.
+MAY_RACE = {"attend_rows"}
 SEVERAL = -1  # of `loaded_by`: more than one program
 WILD = 0x7F7F7F7F
 
@@ -78,17 +81,20 @@ class Watch:
         self._bytes(pointers, mask, size)
         self._is_ordered = True
 
-    def load(self, pointers: np.ndarray, mask: np.ndarray, size: int) -> None:
+    def load(self, pointers: np.ndarray, mask: np.ndarray, size: int) -> np.ndarray:
+        """Which bytes (n, size), of the places that count, may be anything."""
         at = self._bytes(pointers, mask, size)
         stored_by = self._stored_by[at]
         is_own = stored_by == self._program
         if np.any(is_own & (self._stored_at[at] == self._barriers)):
             self._fail("loads what it stored itself, with no barrier in between")
-        if not self._is_ordered and np.any((stored_by != 0) & ~is_own):
+        races = (stored_by != 0) & ~is_own & (not self._is_ordered)
+        if self.kernel not in MAY_RACE and races.any():
             self._fail("loads what another program stores")
         seen = self._loaded_by[at]
         is_first = (seen == 0) | (seen == self._program)
         self._loaded_by[at] = np.where(is_first, self._program, SEVERAL)
+        return races
 
     def store(self, pointers: np.ndarray, values: np.ndarray, mask: np.ndarray, size: int) -> None:
         """Before the values are stored."""
@@ -96,7 +102,8 @@ class Watch:
         if not self._is_ordered:
             others = (self._stored_by[at] != 0) & (self._stored_by[at] != self._program)
             seen = self._loaded_by[at]
-            others |= (seen != 0) & (seen != self._program)
+            if self.kernel not in MAY_RACE:
+                others |= (seen != 0) & (seen != self._program)
             if np.any(others & (self._held(pointers, mask, size) != _bytes_of(values, mask, size))):
                 self._fail("changes what another program stores or loads")
         self._stored_by[at] = self._program
@@ -171,8 +178,13 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
         return plain["create_barrier"](builder)
 
     def create_masked_load(builder: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
-        now[-1].load(pointers.data, mask.data, size_of(pointers))
-        return plain["create_masked_load"](builder, pointers, mask, *rest)
+        races = now[-1].load(pointers.data, mask.data, size_of(pointers))
+        loaded = plain["create_masked_load"](builder, pointers, mask, *rest)
+        if races.any():
+            own = np.ascontiguousarray(loaded.data[mask.data])
+            own.view(np.uint8).reshape(races.shape)[races] = 0xFF
+            loaded.data[mask.data] = own
+        return loaded
 
     def create_masked_store(builder: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         now[-1].store(pointers.data, value.data, mask.data, size_of(pointers))

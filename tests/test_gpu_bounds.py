@@ -67,6 +67,14 @@ def test_programs_that_race_are_found() -> None:
         launch(False)
 
 
+def test_races_that_may_be_give_what_nobody_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_bounds.MAY_RACE", {"_pass_on"})
+    x = torch.arange(3.0)
+    _pass_on[(2,)](x, torch.zeros(1, dtype=torch.int32), False)
+    assert x[1] == 0
+    assert torch.isnan(x[2])
+
+
 def test_unwritten_memory_is_poison() -> None:
     assert torch.isnan(torch.empty(3)).all()
     assert (torch.empty(3, dtype=torch.int32) == WILD).all()
