@@ -12,10 +12,7 @@
 #include "arguments.h"
 #include "bindings.h"
 #include "program.h"
-
-#if defined(__x86_64__) || defined(_M_X64)
-#include <immintrin.h>
-#endif
+#include "relax.h"
 
 namespace octavo {
 
@@ -32,14 +29,6 @@ using Flags = nb::ndarray<uint32_t, nb::device::cpu, nb::c_contig>;
 
 constexpr int kPolls = 200'000;  // some 5 ms: longer than a layer takes; then the core is offered
 constexpr int kPollsBetweenClocks = 1024;
-
-void relax() {
-#if defined(__x86_64__) || defined(_M_X64)
-    _mm_pause();
-#elif defined(__aarch64__) && !defined(_MSC_VER)
-    asm volatile("yield");
-#endif
-}
 
 // Whether the flag has reached `value` before the time is over. Values count on around 2^32.
 bool wait_for(const Flag& flag, uint32_t value, Clock::time_point end) {

@@ -3,10 +3,7 @@
 #include <chrono>
 
 #include "memory.h"
-
-#if defined(__x86_64__) || defined(_M_X64)
-#include <immintrin.h>
-#endif
+#include "relax.h"
 
 namespace octavo {
 
@@ -29,14 +26,6 @@ int n_chunks_of(uint64_t cursor) {
 }
 int chunk_of(uint64_t cursor) {
     return static_cast<int>(cursor & kChunkMask);
-}
-
-void relax() {
-#if defined(__x86_64__) || defined(_M_X64)
-    _mm_pause();
-#elif defined(__aarch64__) && !defined(_MSC_VER)
-    asm volatile("yield");
-#endif
 }
 
 // Polls briefly, then offers the core to others: a waiting thread must not starve the one it
