@@ -40,6 +40,7 @@ class SplitRun(Run):
     def hits(self) -> tuple[int, int]:
         """Experts that were on the card, and all that were asked for, since the start."""
         assert self.residents is not None, "the whole model is on the card"
+        self.residents.finish()
         return self.residents.n_found, self.residents.n_asked
 
 

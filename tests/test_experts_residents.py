@@ -78,6 +78,12 @@ def started(store: FakeStore, **options: object) -> Residents:
     return residents
 
 
+def settled(residents: Residents) -> None:
+    """With what it hands to its thread."""
+    residents.settle()
+    residents.finish()
+
+
 @pytest.mark.parametrize("speed", [0, 1, 3, 50])
 def test_no_table_names_a_slot_that_is_written(speed: int) -> None:
     store = FakeStore()
@@ -90,7 +96,7 @@ def test_no_table_names_a_slot_that_is_written(speed: int) -> None:
         rows = trace[max(0, i + 1 - n_tokens) : i + 1]
         store.steps = {b: rows[:, b] for b in range(N_BLOCKS) if b < 2 or i % 2}
         store.check()
-        residents.settle()
+        settled(residents)
         store.check()
         store.end(speed)
         assert len(used) == N_BLOCKS
@@ -109,7 +115,7 @@ def test_copies_under_way_count_against_the_bound() -> None:
     residents = started(store, rules=Rules(most_bytes=3000))
     for used in make_trace(60, N_BLOCKS, N_EXPERTS, N_USED):
         store.steps = {b: used[None, b] for b in range(N_BLOCKS)}
-        residents.settle()
+        settled(residents)
         assert len(store.written) <= 3
 
 
@@ -120,15 +126,15 @@ def test_prompts_bring_nothing_but_are_remembered() -> None:
     hot = [e for e in range(N_EXPERTS) if before[0, e] < 0][:N_USED]
     store.steps = {b: np.tile(np.array(hot, np.int32), (PROMPT_TOKENS + 1, 1)) for b in range(3)}
     store.steps[2] = store.steps[2][-1:]  # the last block sees the last token alone
-    residents.settle()
+    settled(residents)
     assert store.n_brought == n_before
     assert residents.n_asked == 0
     np.testing.assert_array_equal(store.slots, before)
     for _ in range(3):
         store.steps = {0: np.array([hot], np.int32)}
-        residents.settle()
+        settled(residents)
         store.end(10)
-    residents.settle()
+    settled(residents)
     assert (store.slots[0, hot] >= 0).all()
 
 
@@ -138,22 +144,22 @@ def test_static_residents_never_move() -> None:
     before = store.n_brought
     for used in make_trace(30, N_BLOCKS, N_EXPERTS, N_USED):
         store.steps = {b: used[None, b] for b in range(N_BLOCKS)}
-        residents.settle()
+        settled(residents)
     assert store.n_brought == before
     assert residents.n_asked == 30 * N_BLOCKS * N_USED
 
 
 def test_what_was_asked_for_decides_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "a" / "model.heat"
+    started(FakeStore(), heat_file=path).close()
+    assert not path.exists(), "nobody asked for anything"
     store = FakeStore()
     residents = started(store, heat_file=path)
-    residents.save()
-    assert not path.exists(), "nobody asked for anything"
     hot = np.array([[13, 7]], np.int32)
     for _ in range(4):
         store.steps = dict.fromkeys(range(N_BLOCKS), hot)
-        residents.settle()
-    residents.save()
+        settled(residents)
+    residents.close()
     heat = load_heat(path, N_BLOCKS, N_EXPERTS)
     assert heat is not None
     assert (heat[:, [13, 7]] == 1).all()
@@ -167,8 +173,8 @@ def test_a_folder_that_cannot_be_written_to_is_no_fault(tmp_path: Path) -> None:
     store = FakeStore()
     residents = started(store, heat_file=tmp_path / "file" / "model.heat")
     store.steps = {0: np.array([[1, 2]], np.int32)}
-    residents.settle()
-    residents.save()
+    settled(residents)
+    residents.close()
 
 
 def test_copies_at_the_start_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:

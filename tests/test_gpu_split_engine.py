@@ -93,6 +93,8 @@ def test_logits_are_the_reference_while_residents_move(
         before = residents._store.slots.copy()
         assert alike(expected, talk.logits(TOKENS, [1, 1, 1]))
         assert alike(expected, talk.logits(TOKENS, [3]))
+        residents.settle()
+        residents.finish()
         assert residents.n_asked == 6 * 3 * len(before)
         assert (residents.n_found > 0) == (n_slots > 0)
         assert (residents._store.slots != before).any() == (n_slots > 0)
@@ -124,8 +126,10 @@ def test_drafts(small_file: Callable[..., Path]) -> None:
         drafted = talk.steps.draft(piece, before).logits.astype(np.float64)
         found.append((out.logits.astype(np.float64), drafted))
         if talk.residents is not None:
+            talk.residents.finish()
             assert talk.residents.n_asked == 2 * 3
             talk.residents.settle()  # as after the next step of the trunk
+            talk.residents.finish()
             assert talk.residents.n_asked == 2 * 2 * 3  # two tokens, two blocks, three experts
     for expected, own in zip(*found, strict=True):
         assert alike(expected, own)
@@ -153,6 +157,7 @@ def test_a_session(small_file: Callable[..., Path], monkeypatch: pytest.MonkeyPa
         assert session.generate([7, 200, 31], **options).content == expected
         residents = session.residents
         assert residents is not None
+        residents.finish()
         assert residents._store.n_slots == 6
         assert residents.n_asked == 3 * 3  # a token each: of the prompt the last one alone
     heat = list((Path(octavo.settings.Settings.from_environment().cache_dir)).rglob("*.heat"))

@@ -354,7 +354,7 @@ class Session:
         """End all requests and the engine's thread. Closing again does nothing."""
         self.engine.close()
         if self.residents is not None:
-            self.residents.save()
+            self.residents.close()
 
     def __enter__(self) -> Session:
         return self

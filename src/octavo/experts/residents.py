@@ -1,14 +1,16 @@
 """Who sits on the card, from step to step: the pool's decisions become copies and tables.
 
-Between two steps `settle` takes up what the last one asked for, lets the pool decide, takes those
-who leave out of the table, and only then begins to copy over them. Who comes enters the table at
-the first settling that finds the copy done. So no table ever names a slot that is being written.
+Between two steps `settle` publishes a table without those who are to leave, and hands the rest to a
+thread of its own, which works while the next step runs: it begins to copy over those who left, and
+lets the pool decide from what the last step asked for. Who comes enters the table at the first
+settling that finds the copy done. So no table ever names a slot that is being written.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -57,7 +59,7 @@ class Residents:
 
     Attributes:
         n_asked, n_found: experts that tokens were sent to in steps of a few tokens, and those of
-            them that were on the card.
+            them that were on the card; of all steps after `finish`.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Residents:
         self._heat_file = heat_file
         self._heat = None if heat_file is None else load_heat(heat_file, n_blocks, n_experts)
         self.n_asked = self.n_found = 0
+        self._thread = ThreadPoolExecutor(1, "octavo-experts")
+        self._decision: Future[list[Admission]] | None = None
 
     def fill(self) -> None:
         """At the start: fill all slots, and wait for the copies.
@@ -106,23 +110,41 @@ class Residents:
 
     def settle(self) -> None:
         """After a step of the trunk; what draft blocks asked for since counts with it."""
+        admissions = [] if self._decision is None else self._decision.result()
         n_before = len(self._coming)
         self._receive()
-        has_changed = len(self._coming) < n_before
-        asked = self._store.asked()
-        admissions: list[Admission] = []
+        asked, slots = self._store.asked(), self._store.slots.copy()
+        if admissions or len(self._coming) < n_before:
+            self._store.publish(self._pool.slot_of)
+        self._decision = self._thread.submit(self._decide, admissions, asked, slots)
+
+    def finish(self) -> None:
+        """Wait until what the last settling handed over is done.
+
+        Raises: what failed there.
+        """
+        if self._decision is not None:
+            self._decision.result()
+
+    def _decide(
+        self, admissions: list[Admission], asked: Mapping[int, Ids], slots: Ids
+    ) -> list[Admission]:
+        """Begin the copies of these; who is to come next. `slots` are those of the step."""
+        self._begin(admissions)
         if any(len(ids) > PROMPT_TOKENS for ids in asked.values()):
             self._pool.warm(self._counts(asked))
-        elif asked:
-            self._count(asked)
-            admissions = self._pool.advance(self._used(asked))
-        if has_changed or admissions:
-            self._store.publish(self._pool.slot_of)
-        self._begin(admissions)
+            return []
+        if not asked:
+            return []
+        used = self._used(asked)
+        self._count(used, slots)
+        return self._pool.advance(used)
 
-    def save(self) -> None:
-        """Keep what was asked for, for the next start; a folder that cannot be written to is no
-        fault."""
+    def close(self) -> None:
+        """The end: what was asked for is kept for the next start. A folder that cannot be written
+        to is no fault."""
+        self.finish()
+        self._thread.shutdown()
         if self._heat_file is not None and self.n_asked:
             with suppress(OSError):
                 save_heat(self._heat_file, merged(self._heat, self._pool.heat()))
@@ -142,17 +164,19 @@ class Residents:
         self._coming = waiting
         return not waiting
 
-    def _count(self, asked: Mapping[int, Ids]) -> None:
-        for block, ids in asked.items():
-            self.n_asked += ids.size
-            self.n_found += int((self._store.slots[block, ids] != NOBODY).sum())
+    def _count(self, used: Ids, slots: Ids) -> None:
+        is_any = used != NOBODY
+        own = np.take_along_axis(slots, np.where(is_any, used, 0), axis=1)
+        self.n_asked += int(is_any.sum())
+        self.n_found += int(((own != NOBODY) & is_any).sum())
 
     def _used(self, asked: Mapping[int, Ids]) -> Ids:
         """(blocks, n) as the pool takes it; draft blocks may have been asked for more tokens."""
-        used = np.full((len(self._pool.slot_of), max(a.size for a in asked.values())), NOBODY)
+        n = max(ids.size for ids in asked.values())
+        used = np.full((len(self._pool.slot_of), n), NOBODY, np.int32)
         for block, ids in asked.items():
-            used[block, : ids.size] = ids.ravel()
-        return used.astype(np.int32)
+            used[block, : ids.size] = ids.reshape(-1)
+        return used
 
     def _counts(self, asked: Mapping[int, Ids]) -> NDArray[np.int64]:
         n_experts = self._pool.slot_of.shape[1]

@@ -169,7 +169,8 @@ class Split:
     def asked(self) -> dict[int, Ids]:
         """Of the steps since the last call: block -> ids (T, k); of a long one its last tokens."""
         asked, self._asked = self._asked, {}
-        return asked
+        # Those of a long step lie where the next one's will.
+        return {b: ids.copy() if len(ids) > HOST_TOKENS else ids for b, ids in asked.items()}
 
     # In a step
 
