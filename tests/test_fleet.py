@@ -100,6 +100,34 @@ def test_the_request_says_which_model() -> None:
         assert message.json()["content"][0]["text"] == "I am two."
 
 
+WRONG: dict[str, Any] = {
+    "/v1/chat/completions": {"messages": [{"role": "nobody"}]},
+    "/v1/completions": {"prompt": []},
+    "/v1/messages": {"messages": QUESTION, "temperature": -1},
+    "/v1/responses": {"input": []},
+    "/v1/embeddings": {"input": 5},
+    "/completion": {"prompt": None},
+    "/tokenize": {},
+    "/apply-template": {"messages": []},
+}
+
+
+def test_what_is_refused_loads_nothing() -> None:
+    with serving(make(Source("one", 10), Source("two", 10))) as address:
+        for path, body in WRONG.items():
+            answer = httpx.post(address + path, json=body | {"model": "two"}, timeout=30)
+            assert answer.status_code == 400, path
+        assert states(address) == {"one": "loaded", "two": "unloaded"}
+
+
+def test_slots_are_those_of_the_model_that_is_named_and_load_none() -> None:
+    with serving(make(Source("one", 10), Source("two", 10))) as address:
+        erase = f"{address}/slots/0?action=erase&model="
+        assert httpx.post(f"{erase}two", json={}).status_code == 503
+        assert httpx.post(f"{erase}three", json={}).status_code == 404
+        assert states(address) == {"one": "loaded", "two": "unloaded"}
+
+
 def test_the_only_model_answers_to_every_name() -> None:
     with serving(make(Source("one", 10))) as address:
         assert said(address, "gpt-5") == "I am one."

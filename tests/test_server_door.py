@@ -217,9 +217,15 @@ def test_a_client_that_leaves_ends_its_request(path: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "first"), [(PATHS[0], b"assistant"), (PATHS[1], b"message_start")]
+    ("path", "first"),
+    [(PATHS[0], b"assistant"), (PATHS[1], b"message_start"), (PATHS[2], b": ping")],
 )
-def test_the_first_event_does_not_wait_for_the_prompt(path: str, first: bytes) -> None:
+def test_the_first_event_does_not_wait_for_the_prompt(
+    path: str, first: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for the time after which pings come: here they never do."""
+    kept = {**(EventStream.__init__.__kwdefaults__ or {}), "ping_seconds": 3600.0}
+    monkeypatch.setattr(EventStream.__init__, "__kwdefaults__", kept)
     session = ScriptedSession(PLAIN, f"Hi{END}")
     session.hold()
     with serving(session) as address, send(address, path, stream=True) as connection:

@@ -28,8 +28,8 @@ FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")
 
 def chunks_of(address: str, path: str, **body: Any) -> list[dict[str, Any]]:
     text = httpx.post(address + path, json={**body, "stream": True}).text
-    events = [e.removeprefix("data: ") for e in text.removesuffix("\n\n").split("\n\n")]
-    return [json.loads(event) for event in events if event != "[DONE]"]
+    lines = (line for line in text.splitlines() if line.startswith("data: {"))
+    return [json.loads(line[6:]) for line in lines]
 
 
 # Progress of a prompt.

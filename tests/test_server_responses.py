@@ -192,10 +192,11 @@ def test_what_is_not_stored_is_not_there() -> None:
 
 
 def test_the_store_is_bounded() -> None:
-    def stored(id: str, n_chars: int) -> Stored:
-        return Stored({"id": id, "output": []}, [], (Message("user", "x" * n_chars),))
+    def stored(id: str, n_chars: int, **repeated: str) -> Stored:
+        response = {"id": id, "output": [], **repeated}
+        return Stored(response, [], (Message("user", "x" * n_chars),))
 
-    store = ResponseStore(max_responses=2, max_chars=10_000)
+    store = ResponseStore(max_responses=2, max_bytes=10_000)
     for id in "abc":
         store.put(stored(id, 10))
     assert (store.get("a"), len(store)) == (None, 2)
@@ -209,6 +210,9 @@ def test_the_store_is_bounded() -> None:
     assert not store.delete("f")
     store.put(stored("g", 8999))
     assert store.get("g")
+    store.put(stored("h", 10, instructions="x" * 9000))  # which the response repeats
+    assert not store.get("g")
+    assert store.get("h")
 
 
 def test_how_it_ended() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
@@ -17,9 +18,6 @@ from octavo.server.record import Record
 from octavo.server.resident import Resident, Served
 from octavo.text.template import Prompt
 from octavo.types import ChatRequest, SamplingParams
-
-# Routes that load and unload, and those that need no model.
-_ABOUT_MODELS = ("/v1/models", "/models", "/v1/documents", "/v1/requests")
 
 
 def fleet_of(request: Request) -> Fleet:
@@ -37,21 +35,27 @@ def resident_of(request: Request) -> Resident:
 async def choose_model(request: Request) -> AsyncIterator[None]:
     """Find the model that a request names, in its body or its query, before its route runs.
 
-    What needs the model has it loaded, and waits; it stays as long as the request.
-
     Raises:
         RefusedError: no model is called so.
     """
-    fleet = fleet_of(request)
-    is_post = request.method == "POST"
-    resident = fleet.find(await _named(request) if is_post else request.query_params.get("model"))
-    request.state.resident = resident
-    if not is_post or request.url.path.startswith(_ABOUT_MODELS):
+    named = await _named(request) if request.method == "POST" else None
+    found = fleet_of(request).find(named or request.query_params.get("model"))
+    request.state.resident = found
+    with contextlib.ExitStack() as held:
+        request.state.held = held
         yield
-        return
-    with resident.held():
-        await fleet.awaken(resident)
-        yield
+
+
+async def awake(request: Request) -> Resident:
+    """The model that a request is for, loaded if it was not; it stays as long as the request.
+
+    For routes that need it, when it is clear that the request can be understood: one that is
+    refused loads nothing.
+    """
+    resident = resident_of(request)
+    request.state.held.enter_context(resident.held())
+    await fleet_of(request).awaken(resident)
+    return resident
 
 
 async def _named(request: Request) -> str | None:
@@ -76,7 +80,7 @@ async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
         OctavoError, RefusedError: it cannot be served; nothing has been sent.
     """
 
-    record, resident = Record.of(request), resident_of(request)
+    record, resident = Record.of(request), await awake(request)
 
     def start(session: Served) -> list[Reply]:
         asked = _fit(chat, resident)
@@ -103,7 +107,7 @@ async def complete(
         each = choices(params, n)
         return [session.complete(prompt, p, stop) for prompt in prompts for p in each]
 
-    return await begin(resident_of(request), n * len(prompts), start)
+    return await begin(await awake(request), n * len(prompts), start)
 
 
 def choices(params: SamplingParams, n: int) -> list[SamplingParams]:

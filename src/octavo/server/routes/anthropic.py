@@ -12,7 +12,7 @@ from starlette.responses import Response
 from octavo.chat import Answer
 from octavo.errors import OctavoError
 from octavo.server import sse
-from octavo.server.asking import ask, prompt_of, resident_of
+from octavo.server.asking import ask, awake, prompt_of, resident_of
 from octavo.server.encoding import Json
 from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
@@ -46,7 +46,8 @@ async def messages(body: MessagesBody, request: Request) -> Response:
 @router.post("/v1/messages/count_tokens", responses=answers(ClaudeCount))
 async def count_tokens(body: MessagesBody, request: Request) -> Json:
     """Tokens of the prompt that these messages make. Does not wait for any answer."""
-    resident, chat = resident_of(request), body.read()
+    chat = body.read()
+    resident = await awake(request)
     prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
     return Json({"input_tokens": len(prompt.ids)})
 

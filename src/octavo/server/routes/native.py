@@ -13,7 +13,7 @@ from starlette.responses import Response
 from octavo.chat import Answer
 from octavo.errors import OctavoError, RequestError
 from octavo.server import sse
-from octavo.server.asking import complete, prompt_of, resident_of
+from octavo.server.asking import awake, complete, prompt_of, resident_of
 from octavo.server.encoding import Json
 from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
@@ -48,11 +48,11 @@ router = APIRouter(tags=["llama.cpp"])
 @router.post("/completion", responses=answers(NativeCompletion, streams=True))
 async def completion(body: NativeBody, request: Request) -> Response:
     """Continue a text, or ids, or both mixed, as they are; or fill in between two texts."""
-    session = resident_of(request).session
-    if body.fills_in:
-        return await _complete(_middle(session, body, ()), body, request)
-    if body.prompt is None:
+    if body.prompt is None and not body.fills_in:
         raise RequestError("prompt: there is none", "Send a text or ids.")
+    session = (await awake(request)).session
+    if body.prompt is None or body.fills_in:
+        return await _complete(_middle(session, body, ()), body, request)
     return await _complete(_prompt(session, body.prompt), body, request)
 
 
@@ -60,7 +60,8 @@ async def completion(body: NativeBody, request: Request) -> Response:
 async def infill(body: InfillBody, request: Request) -> Response:
     """What is missing between `input_prefix` and `input_suffix`; `prompt` is how it begins."""
     extra = [(file.filename, file.text) for file in body.input_extra or ()]
-    return await _complete(_middle(resident_of(request).session, body, extra), body, request)
+    session = (await awake(request)).session
+    return await _complete(_middle(session, body, extra), body, request)
 
 
 def _middle(session: Served, body: NativeBody, extra: Sequence[tuple[str, str]]) -> str | list[int]:
@@ -73,8 +74,7 @@ def _middle(session: Served, body: NativeBody, extra: Sequence[tuple[str, str]])
 
 
 async def _complete(prompt: str | list[int], body: NativeBody, request: Request) -> Response:
-    resident = resident_of(request)
-    session = resident.session
+    resident, session = resident_of(request), resident_of(request).session
     params = body.sampling(body.n_probs or None)
     feed = await complete(request, [prompt], params, stops(body.stop))
     text = prompt if isinstance(prompt, str) else session.tokenizer.decode(prompt)
@@ -94,7 +94,7 @@ async def _complete(prompt: str | list[int], body: NativeBody, request: Request)
 @router.post("/tokenize", responses=answers(TokenIds))
 async def tokenize(body: TokenizeBody, request: Request) -> Json:
     """The ids of a text."""
-    tokenizer = resident_of(request).session.tokenizer
+    tokenizer = (await awake(request)).session.tokenizer
 
     def encode() -> list[int]:
         return tokenizer.encode(
@@ -110,13 +110,14 @@ async def tokenize(body: TokenizeBody, request: Request) -> Json:
 @router.post("/detokenize", responses=answers(PlainContent))
 async def detokenize(body: DetokenizeBody, request: Request) -> Json:
     """The text of ids."""
-    return Json({"content": resident_of(request).session.tokenizer.decode(body.tokens)})
+    return Json({"content": (await awake(request)).session.tokenizer.decode(body.tokens)})
 
 
 @router.post("/apply-template", responses=answers(PlainPrompt))
 async def apply_template(body: TemplateBody, request: Request) -> Response:
     """The text that the model would read for a chat."""
-    resident, chat = resident_of(request), body.read()
+    chat = body.read()
+    resident = await awake(request)
     prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
     return Json({"prompt": prompt.text})
 
@@ -152,6 +153,8 @@ async def props(request: Request) -> Json:
 
 
 async def _chunks(feed: Feed, writer: NativeWriter, record: Record) -> AsyncIterator[bytes]:
+    """The stream. A ping comes at once, as this API has no event for a beginning."""
+    yield sse.COMMENT_PING
     try:
         async for _, event in feed.events():
             if isinstance(event, Answer):

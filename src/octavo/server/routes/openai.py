@@ -14,7 +14,7 @@ from starlette.responses import Response
 from octavo.chat import Answer
 from octavo.errors import OctavoError
 from octavo.server import sse
-from octavo.server.asking import ask, complete, resident_of
+from octavo.server.asking import ask, awake, complete, resident_of
 from octavo.server.encoding import Json
 from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
@@ -52,9 +52,9 @@ async def chat_completions(body: ChatBody, request: Request) -> Response:
 async def completions(body: CompletionBody, request: Request) -> Response:
     """Continue texts as they are."""
     body.check()
-    resident, prompts, n = resident_of(request), body.prompts, body.n or 1
+    prompts, n, params = body.prompts, body.n or 1, body.sampling(body.n_logprobs)
+    resident = await awake(request)
     tokenizer = resident.session.tokenizer
-    params = body.sampling(body.n_logprobs)
     scores = bool(body.echo) and body.n_logprobs is not None and not body.suffix
     params = replace(params, prompt_logprobs=scores)
     texts = [p if isinstance(p, str) else tokenizer.decode(p) for p in prompts]
@@ -78,7 +78,7 @@ async def completions(body: CompletionBody, request: Request) -> Response:
 @router.post("/embeddings", include_in_schema=False)
 async def embeddings(body: EmbeddingBody, request: Request) -> Response:
     """Turn texts into vectors of length 1."""
-    resident, texts = resident_of(request), body.texts
+    resident, texts = await awake(request), body.texts
     session = resident.session
     encode = session.tokenizer.encode
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from octavo.chat import Answer
 from octavo.errors import OctavoError, RequestError
 from octavo.server import sse
-from octavo.server.asking import ask, prompt_of, resident_of
+from octavo.server.asking import ask, awake, prompt_of, resident_of
 from octavo.server.encoding import Json
 from octavo.server.faults import Fault, RefusedError, fault_of
 from octavo.server.feed import Feed
@@ -66,7 +66,7 @@ async def responses(body: ResponsesBody, request: Request) -> Response:
 async def input_tokens(body: ResponsesBody, request: Request) -> Json:
     """Tokens of the prompt that this input makes. Does not wait for any answer."""
     chat, _ = _read(body, request)
-    prompt = await anyio.to_thread.run_sync(prompt_of, resident_of(request), chat)
+    prompt = await anyio.to_thread.run_sync(prompt_of, await awake(request), chat)
     return Json({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from octavo.server.encoding import encode
 from octavo.server.wire.items import Item
 from octavo.types import Message
 
 MAX_RESPONSES = 1000
-MAX_CHARS = 64 << 20  # of all conversations together
+MAX_BYTES = 64 << 20  # of all together, as JSON
 
 
 @dataclass(frozen=True)
@@ -22,19 +24,23 @@ class Stored:
     input: list[Item]
     talk: tuple[Message, ...]
 
-    @property
-    def n_chars(self) -> int:
-        """Its size. What several share counts each time, so the bound holds whatever goes."""
-        return sum(len(m.content) + len(m.reasoning) for m in self.talk) + 1000
+    @cached_property
+    def n_bytes(self) -> int:
+        """Its size, with the tools and instructions that its response repeats.
+
+        What several share counts each time, so the bound holds whatever goes.
+        """
+        said = sum(len(m.content) + len(m.reasoning) for m in self.talk)
+        return said + len(encode(self.response)) + len(encode(self.input))
 
 
 class ResponseStore:
     """The latest responses, bounded in number and size. Used on the event loop alone."""
 
-    def __init__(self, max_responses: int = MAX_RESPONSES, max_chars: int = MAX_CHARS) -> None:
+    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
         self._max_responses = max_responses
-        self._max_chars = max_chars
-        self._n_chars = 0
+        self._max_bytes = max_bytes
+        self._n_bytes = 0
         self._kept: OrderedDict[str, Stored] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
@@ -47,10 +53,10 @@ class ResponseStore:
         """
         meant = [self._meant(item) for item in stored.input]
         stored = self._kept[stored.response["id"]] = replace(stored, input=meant)
-        self._n_chars += stored.n_chars
-        while len(self._kept) > self._max_responses or self._n_chars > self._max_chars:
+        self._n_bytes += stored.n_bytes
+        while len(self._kept) > self._max_responses or self._n_bytes > self._max_bytes:
             _, gone = self._kept.popitem(last=False)
-            self._n_chars -= gone.n_chars
+            self._n_bytes -= gone.n_bytes
 
     def get(self, id: str) -> Stored | None:
         """The response of that id, if it is still there."""
@@ -62,7 +68,7 @@ class ResponseStore:
         """Forget it; False: it is not there."""
         gone = self._kept.pop(id, None)
         if gone is not None:
-            self._n_chars -= gone.n_chars
+            self._n_bytes -= gone.n_bytes
         return gone is not None
 
     def item(self, id: str) -> Item | None:
