@@ -33,7 +33,7 @@ What a thread takes of registers and of local memory (registers' overflow, in by
 of shared memory (bytes), on devices that the kernels were compiled for. Only on cuda:90 (an H200)
 have kernels been run. Written by
 
-    python benchmarks/gpu_compiled.py --keep FOLDER --table docs/gpu-kernels.md
+    python benchmarks/gpu_compiled.py --keep FOLDER {targets}--table docs/gpu-kernels.md
 
 with Triton {triton} on {day}. A case calls operations as a model in the shape of Qwen3.6-35B-A3B
 does; the cases are in [tests/gpu_compile.py](../tests/gpu_compile.py).
@@ -78,7 +78,12 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="where to write; else standard output")
     args = parser.parse_args()
     args.keep.mkdir(parents=True, exist_ok=True)
-    text = INTRODUCTION.format(triton=version("triton"), day=date.today().isoformat())
+    is_all = args.target == list(TARGETS)
+    text = INTRODUCTION.format(
+        triton=version("triton"),
+        day=date.today().isoformat(),
+        targets="" if is_all else f"--target {' '.join(args.target)} ",
+    )
     for target in args.target:
         text += "\n".join(rows(target, reports_of(target, args.keep))) + "\n"
     if args.table:
