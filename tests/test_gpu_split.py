@@ -18,7 +18,7 @@ from octavo.errors import OctavoError, UnsupportedError
 from octavo.experts.residents import PROMPT_TOKENS
 from octavo.gguf.header import TensorInfo
 from octavo.ops import reference
-from octavo.ops.gpu import handoff, lanes, ring, split
+from octavo.ops.gpu import handoff, lanes, pinning, ring, split
 from octavo.ops.gpu.experts import SPLIT, on_device, weighted_sum
 from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.split import HOST_TOKENS, Split
@@ -371,6 +371,33 @@ def test_a_recorded_step_on_a_device(rng: np.random.Generator) -> None:
         settle(made, resident, block=1)
         recording.replay()
         assert nmse(recording.result, expected) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "expected"),
+    [((5, 3, 4), 12, 12), ((5, 3, 4), 11, 8), ((5, 3, 4), 0, 0), ((5, 7, 4), 100, 5)],
+)
+def test_memory_is_pinned_in_order_as_far_as_it_goes(
+    sizes: tuple[int, ...], most: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpinned: list[int] = []
+
+    def pin(array: np.ndarray, pinned: list[np.ndarray]) -> bool:
+        if len(array) != 7:  # of which the system says no
+            pinned.append(array)
+        return len(array) != 7
+
+    monkeypatch.setattr(pinning, "_pin", pin)
+    monkeypatch.setattr(pinning, "_unpin", lambda arrays, over: unpinned.extend(map(len, arrays)))
+    made = pinning.Pinning()
+    assert made.is_done
+    made.pin_later([np.zeros(n, np.uint8) for n in sizes], most)
+    assert made._thread is not None
+    made._thread.join()
+    assert made.is_done
+    assert made.n_bytes == expected
+    del made
+    assert sum(unpinned) == expected
 
 
 def test_marks_of_the_interpreter_are_passed() -> None:
