@@ -166,16 +166,16 @@ def solve(
         token, target = _next_wanted(targets, token)
         args = qkv, strides[0], before, sequence, first + token, begin
         is_own = i < only(SPEC.key_dim, (head < SPEC.n_key_heads) & (target >= 0))
-        is_value = j < only(SPEC.value_dim, target >= 0)
+        is_put = j < only(SPEC.value_dim, target >= 0)
         q_here = head * SPEC.key_dim + i
         k_here = q_here + SPEC.n_key_heads * SPEC.key_dim
         v_here = value_channel(head, SPEC) + j
         q_window = window_after(*args, q_here, is_own, SPEC)
         k_window = window_after(*args, k_here, is_own, SPEC)
-        v_window = window_after(*args, v_here, is_value, SPEC)
+        v_window = window_after(*args, v_here, is_put, SPEC)
         put_window(conv, target, q_window, q_here, is_own, SPEC)
         put_window(conv, target, k_window, k_here, is_own, SPEC)
-        put_window(conv, target, v_window, v_here, is_value, SPEC)
+        put_window(conv, target, v_window, v_here, is_put, SPEC)
 
 
 @triton.jit
