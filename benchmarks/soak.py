@@ -263,6 +263,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--parallel", type=int, default=8)
+    # Small, so that the whole cache has been used once when the warm-up is over.
+    parser.add_argument("--context", type=int, default=512, help="of each sequence")
     parser.add_argument("--words", type=int, default=80, help="of the longest prompts")
     parser.add_argument("--probe-words", type=int, help="of prompts that are left half computed")
     parser.add_argument("--threads", type=int, default=2)
@@ -271,8 +273,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = locate(args.model) if args.model else make_tiny("qwen35", Path(folder) / "t.gguf")
         flags = ("--parallel", str(args.parallel), "-t", str(args.threads))
-        queue = ("--max-queue", str(2 * args.clients))
-        with serve_process(path, *flags, *queue) as server:
+        room = ("--max-queue", str(2 * args.clients), "-c", str(args.context))
+        with serve_process(path, *flags, *room) as server:
             result = asyncio.run(whole_run(args, server.address, server.pid))
         result["model"] = path.stem if args.model else "tiny qwen35"
     print(json.dumps(result))

@@ -1,4 +1,4 @@
-"""The same question from many clients at once is one answer, whoever else is computing."""
+"""Many clients at once get what each would get alone, whoever else is computing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -15,13 +14,15 @@ import octavo
 from serving import serving
 
 N = 16
-QUESTION: Any = [{"role": "user", "content": "Why is the sky blue?"}]
+QUESTION = "Why is the sky blue?"
+SECRETS = [f"The secret word is {word}. " * 3 for word in ("fox", "ferry", "sun", "tea", "ox")]
 # Prompts of other lengths, which begin in the same way or in another.
 NEIGHBOURS = ("Why is the sky", "River. " * 5, "Why is the sky blue? " * 12, "One two three. " * 40)
 
 
-def ask(address: str, n_tokens: int) -> str:
-    body = {"messages": QUESTION, "max_tokens": n_tokens, "temperature": 0}
+def ask(address: str, n_tokens: int, text: str = QUESTION) -> str:
+    messages = [{"role": "user", "content": text}]
+    body = {"messages": messages, "max_tokens": n_tokens, "temperature": 0}
     answer = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=600)
     return str(answer.raise_for_status().json()["choices"][0]["message"])
 
@@ -42,7 +43,7 @@ def neighbours(address: str) -> Iterator[None]:
         yield
 
 
-def check_one_answer(path: Path, n_tokens: int) -> None:
+def check_answers(path: Path, n_tokens: int) -> None:
     with (
         octavo.load(path, context=512, sequences=8) as session,
         serving(session) as address,
@@ -50,15 +51,17 @@ def check_one_answer(path: Path, n_tokens: int) -> None:
     ):
         alone = ask(address, n_tokens)
         assert {*pool.map(lambda _: ask(address, n_tokens), range(N))} == {alone}
+        each = [ask(address, n_tokens, text) for text in SECRETS]
+        assert list(pool.map(lambda text: ask(address, n_tokens, text), SECRETS)) == each
         with neighbours(address):
             assert {*pool.map(lambda _: ask(address, n_tokens), range(N))} == {alone}
 
 
 @pytest.mark.parametrize("arch", ["llama", "qwen35"])
-def test_one_answer_of_tiny_models(arch: str, tiny_file: Callable[..., Path]) -> None:
-    check_one_answer(tiny_file(arch), 12)
+def test_as_if_alone_on_tiny_models(arch: str, tiny_file: Callable[..., Path]) -> None:
+    check_answers(tiny_file(arch), 12)
 
 
 @pytest.mark.weights
-def test_one_answer_of_a_real_model(real_file: Callable[[str], Path]) -> None:
-    check_one_answer(real_file("smollm2-135m-instruct-q4_1.gguf"), 48)
+def test_as_if_alone_on_a_real_model(real_file: Callable[[str], Path]) -> None:
+    check_answers(real_file("smollm2-135m-instruct-q4_1.gguf"), 48)
