@@ -50,6 +50,9 @@ def kind_of(command: str, option: str) -> str:
     """Which of `SAMPLES` the option takes, found out by trying."""
     parameter = options(command)[option]
     context = typer.Context(root())
+    if names := [getattr(c, "value", c) for c in getattr(parameter.type, "choices", ())]:
+        SAMPLES[" ".join(names)] = (names[0], names[-1])
+        return " ".join(names)
     for kind, values in SAMPLES.items():
         try:
             for value in values:
