@@ -141,7 +141,8 @@ WRITTEN = '{"path": "a.txt", "new": "x"}'
 def test_calls_come_back_as_the_model_wrote_them(returned: str, expected: str) -> None:
     kept, shape = Conversations(), template(PLAIN)
     call = ToolCall("edit", WRITTEN, "call_1")
-    kept.begin(chat("Do it.")).end(answered("", "", tool_calls=[call]))
+    odd = ToolCall("edit", '{"path": "\ud83d"}', "call_3")  # as a model may write it
+    kept.begin(chat("Do it.")).end(answered("", "", tool_calls=[call, odd]))
     for id, arguments in (("call_1", expected), ("call_2", returned)):
         said = Message("assistant", tool_calls=(ToolCall("edit", returned, id),))
         request = ChatRequest((Message("user", "Do it."), said, Message("tool", "done")))

@@ -100,10 +100,10 @@ class _Texts:
 
     def put(self, key: Any, text: str) -> None:
         with self._lock:
-            self._n_bytes += len(text.encode()) - len(self._kept.pop(key, "").encode())
+            self._n_bytes += _n_bytes(text) - _n_bytes(self._kept.pop(key, ""))
             self._kept[key] = text
             while self._n_bytes > self._max_bytes:
-                self._n_bytes -= len(self._kept.popitem(last=False)[1].encode())
+                self._n_bytes -= _n_bytes(self._kept.popitem(last=False)[1])
 
     def get(self, key: Any) -> str:
         """The text, or an empty one."""
@@ -166,7 +166,8 @@ class Conversations:
     def remember_calls(self, calls: Sequence[ToolCall]) -> None:
         """Keep what the model wrote, for when it comes back with more in it."""
         for call in calls:
-            self._calls.put(call.id, call.arguments)
+            if call.id:
+                self._calls.put(call.id, call.arguments)
 
     def _recall(self, asked: Message, said: Message) -> str:
         return self._thinking.get(_key(asked, said))
@@ -178,6 +179,11 @@ class Conversations:
             text = self._calls.get(call.id)
             calls.append(replace(call, arguments=text) if _only_added(text, call) else call)
         return replace(message, tool_calls=tuple(calls))
+
+
+def _n_bytes(text: str) -> int:
+    """Its size. A model may write half of a surrogate pair as an escape."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _without_attribution(message: Message) -> Message:
