@@ -4,7 +4,8 @@
 
 Compiles the cases of tests/gpu_compile.py for each target, in a process of its own, and writes a
 table (docs/gpu-kernels.md). Needs torch, triton and no card. What a target gave is kept in the
-folder and not compiled again: it takes many minutes, and can so be done in pieces.
+folder and not compiled again: it takes many minutes, and can so be done in pieces. With --as-is
+nothing is compiled, and targets that are not done are told so.
 """
 
 from __future__ import annotations
@@ -27,24 +28,28 @@ TARGETS = {
     "hip:gfx1100": 65536,
     "hip:gfx90a": 65536,
 }
+# Those of long prompts by chunks, whose compilation takes longest.
+KERNELS = {"convolve", "solve", "pass_state", "read_out"}
 INTRODUCTION = """# Kernels of the GPU back end, compiled
 
 What a thread takes of registers and of local memory (registers' overflow, in bytes), and a program
 of shared memory (bytes), on devices that the kernels were compiled for. Only on cuda:90 (an H200)
 have kernels been run. Written by
 
-    python benchmarks/gpu_compiled.py --keep FOLDER {targets}--table docs/gpu-kernels.md
+    python benchmarks/gpu_compiled.py --keep FOLDER {options}--table docs/gpu-kernels.md
 
 with Triton {triton} on {day}. A case calls operations as a model in the shape of Qwen3.6-35B-A3B
 does; the cases are in [tests/gpu_compile.py](../tests/gpu_compile.py).
 """
 
 
-def reports_of(target: str, keep: Path) -> list[dict[str, Any]]:
+def reports_of(target: str, keep: Path, as_is: bool) -> list[dict[str, Any]]:
     """A report for each kernel of each case, from the folder or by compiling."""
     kept = keep / f"{target.replace(':', '-')}.jsonl"
-    if not kept.exists():
-        unfinished = kept.with_suffix(".part")
+    unfinished = kept.with_suffix(".part")
+    if as_is and not kept.exists():
+        kept = unfinished
+    elif not kept.exists():
         with unfinished.open("w") as file:
             subprocess.run([sys.executable, str(COMPILE), target], stdout=file, check=True)
         unfinished.rename(kept)
@@ -53,6 +58,7 @@ def reports_of(target: str, keep: Path) -> list[dict[str, Any]]:
 
 def rows(target: str, reports: list[dict[str, Any]]) -> list[str]:
     """The lines of a target's table, one for each kernel of a case that differs in numbers."""
+    missing = sorted(KERNELS - {r["kernel"] for r in reports})
     lines = [f"\n## {target}\n", "| case | kernel | warps | registers | local | shared |"]
     lines.append("|---|---|---|---|---|---|")
     for r in reports:
@@ -67,6 +73,8 @@ def rows(target: str, reports: list[dict[str, Any]]) -> list[str]:
         f"memory; most: `{worst['kernel']}` of {worst['case']}, {worst['local_bytes']} bytes. "
         f"Beyond the shared memory of the device: {len(over) or 'none'}."
     )
+    if missing:
+        lines.append(f"\nNot compiled yet: {', '.join(f'`{name}`' for name in missing)}.")
     return lines
 
 
@@ -75,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--keep", type=Path, required=True, help="folder of what was compiled")
+    parser.add_argument("--as-is", action="store_true", help="compile nothing")
     parser.add_argument("--table", type=Path, help="where to write; else standard output")
     args = parser.parse_args()
     args.keep.mkdir(parents=True, exist_ok=True)
@@ -82,10 +91,11 @@ def main() -> None:
     text = INTRODUCTION.format(
         triton=version("triton"),
         day=date.today().isoformat(),
-        targets="" if is_all else f"--target {' '.join(args.target)} ",
+        options=("" if is_all else f"--target {' '.join(args.target)} ")
+        + ("--as-is " if args.as_is else ""),
     )
     for target in args.target:
-        text += "\n".join(rows(target, reports_of(target, args.keep))) + "\n"
+        text += "\n".join(rows(target, reports_of(target, args.keep, args.as_is))) + "\n"
     if args.table:
         args.table.write_text(text)
     else:
