@@ -24,10 +24,8 @@ PIECE_TOKENS = 16
 LONG = [*range(1, 61)] * 3  # 12 steps of a prompt
 PATHS = {
     "/v1/completions": lambda ids: {"prompt": ids, "max_tokens": 60},
-    "/v1/chat/completions": lambda ids: {"messages": [{"role": "user", "content": "a" * len(ids)}]},
     "/v1/messages": lambda ids: {"messages": [{"role": "user", "content": "a" * len(ids)}]},
     "/v1/responses": lambda ids: {"input": "a" * len(ids)},
-    "/completion": lambda ids: {"prompt": ids},
 }
 
 

@@ -27,7 +27,7 @@ schemathesis = pytest.importorskip(
     "schemathesis", reason="the package schemathesis is not here (extra `test`)"
 )
 
-N_CASES = 6
+N_CASES = 4  # of sound ones; of others fewer, `fuzz_server.py` does more of them
 TIMEOUT_SECONDS = 30
 NAME = "scripted"
 
@@ -45,8 +45,9 @@ BEYOND_SCHEMAS = (
     r"there is no (response|item) ",
     r"input: there is none",
     r"declared twice",
-    r"no slot",
     r"filename is",
+    r"This is no text",  # of a file
+    r"ids cannot begin what is filled in",
 )
 
 
@@ -94,7 +95,7 @@ def test_the_server_answers_as_its_schema_says(operation: Any, sound: bool, addr
         pytest.skip("nothing can be wrong with it")
 
     @settings(
-        max_examples=N_CASES,
+        max_examples=N_CASES if sound else 1,
         derandomize=True,
         database=None,
         phases=[Phase.explicit, Phase.generate],
