@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from octavo.evals.tools import Manner, Marked, Score
     from octavo.session import Session
 
-AT_ONCE = 4  # questions; more gain little where the model's weights fit the cache
+AT_ONCE = 4  # questions
 CONTEXT_TOKENS = 4096  # the longest of the questions' prompts has less than half of it
 
 
