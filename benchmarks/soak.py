@@ -171,6 +171,13 @@ def growth(samples: list[tuple[float, int]]) -> float:
     return statistics.median(warm[-quarter:]) / statistics.median(warm[:quarter]) - 1
 
 
+def in_tenths(samples: list[tuple[float, int]]) -> list[float]:
+    """MiB in each tenth of the time."""
+    end = samples[-1][0] or 1.0
+    parts = [[n for at, n in samples if tenth <= at * 10 / end <= tenth + 1] for tenth in range(10)]
+    return [round(statistics.median(part) / 2**20, 1) for part in parts if part]
+
+
 async def until_idle(http: httpx.AsyncClient) -> float:
     """Seconds until nothing runs or waits, in the engine or before it."""
     began = time.perf_counter()
@@ -248,7 +255,7 @@ async def whole_run(args: argparse.Namespace, address: str, pid: int) -> dict[st
         "requests": tally.n_requests,
         "ended": dict(tally.ended),
         "errors": tally.errors[:5],
-        "resident_mib": round(tally.bytes_resident[-1][1] / 2**20, 1),
+        "resident_mib": in_tenths(tally.bytes_resident),
         "memory_growth": round(grown, 4),
         "busy_slots_after_a_second": busy,
         "idle_after_seconds": round(FREE_SECONDS + idle, 3),
