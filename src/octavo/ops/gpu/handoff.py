@@ -77,7 +77,8 @@ class Room:
         self._x = pinned(n_tokens * width, torch.float32)
         self._ids = pinned(n_blocks * n_tokens * n_used, torch.int32)
         self._weights = pinned(n_tokens * n_used, torch.float32)
-        self._out = pinned(n_tokens * width, torch.float32)
+        # Zeros: while a step is recorded, nobody has answered yet.
+        self._out = pinned(n_tokens * width, torch.float32).zero_()
         self._missed: Ids = np.empty(n_tokens * n_used, np.int32)
         self._desks: dict[int, Desk] = {}
 
