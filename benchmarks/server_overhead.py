@@ -10,6 +10,7 @@ threads but those that compute the model (Linux). The last line is JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
@@ -87,10 +88,10 @@ class ServerClock:
 
     def read(self) -> tuple[float, dict[str, float]]:
         """(seconds of the whole process, seconds of each thread that lives)."""
-        threads = {
-            thread.name: int((thread / "schedstat").read_text().split()[0]) / 1e9
-            for thread in self._folder.iterdir()
-        }
+        threads = {}
+        for thread in self._folder.iterdir():
+            with contextlib.suppress(OSError):  # it may end right now
+                threads[thread.name] = int((thread / "schedstat").read_text().split()[0]) / 1e9
         return time.clock_gettime(~self._pid << 3 | 2), threads  # as clock_getcpuclockid makes it
 
     def beside_the_model(
