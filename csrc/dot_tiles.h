@@ -275,10 +275,7 @@ class DotMix {
   public:
     // `values`: [16][padded dims][4]; `scales`: halves [groups][64]; `memory`: groups * 64 floats.
     DotMix(const int8_t* values, const uint16_t* scales, int dim, int n_positions, float* memory)
-        : values_(values),
-          padded_(round_up(dim, 16)),
-          n_positions_(n_positions),
-          scales_(memory) {
+        : values_(values), padded_(round_up(dim, 16)), n_positions_(n_positions), scales_(memory) {
         for (float& largest : largest_) largest = 0;
         for (int g = 0; g * kGroup < dim; ++g, scales += kPageTokens) {
             uint16_t halves[kPageTokens] = {};  // what was never written may be anything
