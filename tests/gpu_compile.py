@@ -30,6 +30,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from gpu_targets import TARGETS
 from octavo import quants
 from octavo.kv import formats
 from octavo.kv.batch import Batch
@@ -39,13 +40,6 @@ from octavo.ops import gpu
 from octavo.ops.gpu import device
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 
-TARGETS = {
-    "cuda:75": (GPUTarget("cuda", 75, 32), 65536),
-    "cuda:89": (GPUTarget("cuda", 89, 32), 101376),
-    "cuda:90": (GPUTarget("cuda", 90, 32), 232448),
-    "hip:gfx1100": (GPUTarget("hip", "gfx1100", 32), 65536),
-    "hip:gfx90a": (GPUTarget("hip", "gfx90a", 64), 65536),
-}
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {
     torch.float64: "*fp64",
@@ -279,7 +273,8 @@ def resources(compiled: Any) -> dict[str, int]:
 
 def main() -> None:
     """Compile every case whose name holds the word."""
-    target, shared = TARGETS[sys.argv[1]]
+    names, shared = TARGETS[sys.argv[1]]
+    target = GPUTarget(*names)
     words = sys.argv[2:]
     is_cuda = target.backend == "cuda"
     fake = device.Device(
