@@ -39,7 +39,6 @@ from octavo.server.wire.openai import ChatBody, CompletionBody, EmbeddingBody
 from octavo.server.wire.openai_messages import read_messages
 from octavo.server.wire.responses import ResponsesBody
 from octavo.server.wire.responses_answer import ResponseWriter
-from octavo.session import Moved
 from octavo.text import formats
 from octavo.text.formats._declared import Tools
 from octavo.text.split import Content, Event, Reasoning, Splitter, ToolCalled
@@ -86,14 +85,6 @@ class Quick(ScriptedSession):
         self.streams.clear()
         self._scripts = [self.SCRIPTS[self._n % len(self.SCRIPTS)]]
         return super().submit(ids, params, marks=marks)
-
-    def save_place(self, number: int, path: Path) -> Moved:
-        return Moved(3, 100)
-
-    restore_place = save_place
-
-    def erase_place(self, number: int) -> int:
-        return 3
 
 
 @dataclass

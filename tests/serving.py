@@ -168,12 +168,12 @@ class ScriptedSession:
         return [PlaceView(i, i, i < self.stats.running, 0, 0, 0, -1) for i in range(n)]
 
     def save_place(self, number: int, path: Path) -> Moved:
-        raise NotImplementedError
+        return Moved(3, 100)
 
     restore_place = save_place
 
     def erase_place(self, number: int) -> int:
-        raise NotImplementedError
+        return 3
 
     def set_context(self, n_tokens: int) -> None:
         self.plan = make_plan(context=n_tokens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,7 +129,6 @@ def test_encoding_replaces_only_what_has_no_form() -> None:
 
 @pytest.mark.parametrize("depth", [400, 900, 3000, 100_000])
 def test_bodies_nested_deeply(depth: int, server: Server) -> None:
-    logging.getLogger("octavo").propagate = False
     nested = (
         b'{"model": "m", "input": "q", "metadata": {"a": ' + b"[" * depth + b"]" * depth + b"}}"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from octavo.server.app import make_app
 from octavo.server.fleet import Fleet
 from octavo.server.resident import Resident
-from octavo.session import Moved
 from octavo.types import SamplingParams
 from serving import END, ScriptedSession, ScriptedStream, serving
 from tool_texts import TEMPLATES
@@ -59,14 +57,6 @@ class Answering(ScriptedSession):
     ) -> ScriptedStream:
         self._scripts = [f"hm\n</think>\n\nHi{END}"]
         return super().submit(ids, params, marks=marks)
-
-    def save_place(self, number: int, path: Path) -> Moved:
-        return Moved(3, 100)
-
-    restore_place = save_place
-
-    def erase_place(self, number: int) -> int:
-        return 3
 
 
 def make_schema() -> Any:

@@ -74,6 +74,12 @@ _SCHEMA_FORM = _object(
 )
 _PLAIN_FORM = _object(("type",), type=_word("text", "json_object"))
 
+
+def _call_item(kind: str, given: str) -> Schema:
+    fields = {"type": _word(kind), "call_id": _TEXT, "name": _NAME, given: _TEXT}
+    return _object(tuple(fields), **fields)
+
+
 _ITEM = _or(
     _object(
         ("role", "content"),
@@ -82,20 +88,8 @@ _ITEM = _or(
         content=_CONTENT,
     ),
     _object(("type",), type=_word("reasoning"), summary=_list(_PART), content=_list(_PART)),
-    _object(
-        ("type", "call_id", "name", "arguments"),
-        type=_word("function_call"),
-        call_id=_TEXT,
-        name=_NAME,
-        arguments=_TEXT,
-    ),
-    _object(
-        ("type", "call_id", "name", "input"),
-        type=_word("custom_tool_call"),
-        call_id=_TEXT,
-        name=_NAME,
-        input=_TEXT,
-    ),
+    _call_item("function_call", "arguments"),
+    _call_item("custom_tool_call", "input"),
     _object(
         ("type", "call_id", "output"),
         type=_word("function_call_output", "custom_tool_call_output"),
@@ -105,8 +99,9 @@ _ITEM = _or(
     _object(("type", "id"), type=_word("item_reference"), id=_TEXT),
 )
 
+_TEXT_BLOCK = _object(("type", "text"), type=_word("text"), text=_TEXT)
 _BLOCK = _or(
-    _object(("type", "text"), type=_word("text"), text=_TEXT),
+    _TEXT_BLOCK,
     _object(("type", "thinking"), type=_word("thinking"), thinking=_TEXT, signature=_TEXT),
     _object(
         ("type", "id", "name", "input"), type=_word("tool_use"), id=_TEXT, name=_NAME, input=_FREE
@@ -115,7 +110,7 @@ _BLOCK = _or(
         ("type", "tool_use_id"),
         type=_word("tool_result"),
         tool_use_id=_TEXT,
-        content=_or(_TEXT, _list(_object(("type", "text"), type=_word("text"), text=_TEXT))),
+        content=_or(_TEXT, _list(_TEXT_BLOCK)),
         is_error={"type": "boolean"},
     ),
 )
@@ -149,9 +144,7 @@ Items = Annotated[str | list[Object] | None, WithJsonSchema(_or(_TEXT, _list(_IT
 Turns = Annotated[list[Object], WithJsonSchema(_list(_TURN, minItems=1))]
 System = Annotated[
     str | list[Object] | None,
-    WithJsonSchema(
-        _or(_TEXT, _list(_object(("type", "text"), type=_word("text"), text=_TEXT)), _NULL)
-    ),
+    WithJsonSchema(_or(_TEXT, _list(_TEXT_BLOCK), _NULL)),
 ]
 ClaudeTools = Annotated[list[Object] | None, WithJsonSchema(_or(_list(_CLAUDE_TOOL), _NULL))]
 ClaudeChoice = Annotated[Object | None, WithJsonSchema(_CLAUDE_CHOICE)]
