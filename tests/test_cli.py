@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -17,10 +18,11 @@ import numpy as np
 import pytest
 
 from octavo import _native, cli, registry
-from octavo.cli import _screen, perplexity
+from octavo.cli import _screen, perplexity, run
 from octavo.cli._expand import expand
 from octavo.cli._options import whole_numbers
 from octavo.cli._reference import ReferenceWriter, Scored, logprobs, read_reference
+from octavo.engine.engine import Engine
 from octavo.errors import FileFormatError, RequestError, SettingError
 
 COMMANDS = registry.names("cli")
@@ -129,6 +131,32 @@ def test_run_answers_several_in_order(octavo: Callable[..., Done], llama: Path) 
         assert alone["content"] == row["content"]
         assert row["timings"]["completion_tokens"] == 5
         assert row["finish_reason"] == "length"
+
+
+def test_run_begins_fewer_prompts_at_once_than_may_wait(
+    octavo: Callable[..., Done], llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = inspect.signature(Engine).parameters["max_waiting"].default
+    assert waiting > run.MOST_BEGUN
+    open_jobs: set[int] = set()
+    most = 0
+
+    def begun() -> Iterator[int]:
+        for i in range(5 * run.MOST_BEGUN):
+            open_jobs.add(i)
+            yield i
+
+    order = []
+    for job in run._begun_ahead(begun()):
+        most = max(most, len(open_jobs))
+        open_jobs.remove(job)
+        order.append(job)
+    assert most == run.MOST_BEGUN
+    assert order == list(range(5 * run.MOST_BEGUN))
+    monkeypatch.setattr(run, "MOST_BEGUN", 2)
+    flags = [part for i in range(7) for part in ("-p", str(i))]
+    done = octavo("run", llama, "-n", "2", "--json", *flags)
+    assert [json.loads(line)["prompt"] for line in done.out.splitlines()] == list("0123456")
 
 
 def test_run_reads_standard_input_and_files(

@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ from octavo.types import ChatRequest, Message, SamplingParams
 if TYPE_CHECKING:
     from octavo.chat import Answer, Event, Reply
     from octavo.session import Session
+
+MOST_BEGUN = 128  # prompts at once: more than a model computes, fewer than the engine lets wait
 
 
 @dataclass
@@ -87,8 +90,10 @@ def main(
     with screen.loaded(model or model_flag or "", load.wishes()) as session:
         if session.template is None and not ask.raw:
             screen.note("The file has no chat template: the text is continued as it is.")
-        jobs = [_Job(text, _start(session, ask, text, params, thinking)) for text in texts]
-        _show(jobs, json_output)
+        jobs = _begun_ahead(
+            _Job(text, _start(session, ask, text, params, thinking)) for text in texts
+        )
+        _show(jobs, len(texts), json_output)
 
 
 def _start(
@@ -148,22 +153,35 @@ class _Job:
             yield item
 
 
-def _show(jobs: list[_Job], json_output: bool) -> None:
+def _begun_ahead(jobs: Iterator[_Job]) -> Iterator[_Job]:
+    """The same in their order, of which `MOST_BEGUN` are begun before the first one is done."""
+    begun: deque[_Job] = deque()
+    for job in jobs:
+        begun.append(job)
+        if len(begun) == MOST_BEGUN:
+            yield begun.popleft()
+    yield from begun
+
+
+def _show(jobs: Iterator[_Job], n_jobs: int, json_output: bool) -> None:
     """Print the answers in the order of the prompts, the first one while it is made."""
     start = time.perf_counter()
+    answers = []
     for number, job in enumerate(jobs, 1):
         if json_output:
             screen.emit({"prompt": job.prompt, **screen.as_json(_finish(job))})
-            continue
-        if len(jobs) > 1:
-            screen.note(f"[{number} of {len(jobs)}] {job.prompt.splitlines()[0][:80]}")
-        screen.show(job.events())
-        screen.note(screen.summary(job.reply.answer.usage))
-    if len(jobs) > 1:
-        n_tokens = sum(job.reply.answer.usage.completion_tokens for job in jobs)
+        else:
+            if n_jobs > 1:
+                title = next(iter(job.prompt.splitlines()), "")[:80]
+                screen.note(f"[{number} of {n_jobs}] {title}")
+            screen.show(job.events())
+            screen.note(screen.summary(job.reply.answer.usage))
+        answers.append(job.reply.answer)
+    if n_jobs > 1:
+        n_tokens = sum(answer.usage.completion_tokens for answer in answers)
         seconds = time.perf_counter() - start
         screen.note(f"together {n_tokens} tokens at {screen.rate(n_tokens, seconds):.1f} tok/s")
-    if any(job.reply.answer.stopped_thinking for job in jobs):
+    if any(answer.stopped_thinking for answer in answers):
         raise OctavoError(screen.STOPPED_THINKING, "Ask again, or use --no-think.")
 
 
