@@ -46,20 +46,19 @@ def read(command: str, *arguments: str) -> dict[str, Any]:
 
 
 @cache
-def kind_of(command: str, option: str) -> str:
-    """Which of `SAMPLES` the option takes, found out by trying."""
+def samples(command: str, option: str) -> tuple[str, tuple[str, str]]:
+    """The kind of the option and two values of it: of `SAMPLES` by trying, or two of its words."""
     parameter = options(command)[option]
     context = typer.Context(root())
     if names := [getattr(c, "value", c) for c in getattr(parameter.type, "choices", ())]:
-        SAMPLES[" ".join(names)] = (names[0], names[-1])
-        return " ".join(names)
+        return "choice", (names[0], names[-1])
     for kind, values in SAMPLES.items():
         try:
             for value in values:
                 parameter.process_value(context, [value] if parameter.multiple else value)
         except Exception:
             continue
-        return kind
+        return kind, values
     raise AssertionError(f"nothing fits {command} --{option}")
 
 
@@ -68,7 +67,7 @@ def flags(command: str, choice: int) -> list[str]:
     found: list[str] = []
     for name, parameter in options(command).items():
         if not parameter.is_flag:
-            found += [f"--{name}", SAMPLES[kind_of(command, name)][choice]]
+            found += [f"--{name}", samples(command, name)[1][choice]]
         elif choice == 0:
             found.append(f"--{name}")
         else:
@@ -80,8 +79,7 @@ def settings_text(command: str) -> str:
     """The first values as a settings file."""
     lines = [f"[{command}]"]
     for name, parameter in options(command).items():
-        kind = "bool" if parameter.is_flag else kind_of(command, name)
-        value = "true" if kind == "bool" else SAMPLES[kind][0]
+        kind, (value, _) = ("bool", ("true", "")) if parameter.is_flag else samples(command, name)
         value = value if kind in ("bool", "int", "float") else f"'{value}'"
         lines.append(f"{name} = {f'[{value}]' if parameter.multiple else value}")
     return "\n".join(lines)
@@ -101,7 +99,7 @@ def test_every_flag_has_one_precedence(
     file.write_text(settings_text(command), encoding="utf-8")
     assert read(command, *rest) == first  # the file says the same as the flags
     for name, parameter in options(command).items():
-        text = "false" if parameter.is_flag else SAMPLES[kind_of(command, name)][1]
+        text = "false" if parameter.is_flag else samples(command, name)[1][1]
         monkeypatch.setenv(variable(command, name), text)
     assert read(command, *rest) == second  # the environment wins over the file
     assert read(command, *flags(command, 0), *rest) == first  # flags win over both
