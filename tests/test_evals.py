@@ -383,3 +383,11 @@ def test_the_command_without_its_data(folder: Path) -> None:
     done = run("tools", "absent.gguf", "--data", folder / "nowhere")
     assert done.exit_code == 4
     assert "BFCL_v4_simple_python.json" in done.stderr
+
+
+def test_answers_that_cannot_be_written(tiny_file: Callable[..., Path], folder: Path) -> None:
+    place = folder / "no" / "answers"
+    done = run("tools", tiny_file("qwen3"), "--data", folder, "-c", 512, "--answers", place)
+    assert isinstance(done.exception, SystemExit)
+    assert done.exit_code == 4
+    assert "answers cannot be written" in done.stderr

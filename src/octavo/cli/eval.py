@@ -133,7 +133,13 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
     if path is None:
         yield None
         return
-    with path.open("w", encoding="utf-8") as file:
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise NotFoundError(
+            f"{path} cannot be written: {error}", "Choose another place."
+        ) from error
+    with file:
         yield file
 
 
