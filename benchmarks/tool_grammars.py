@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
     folder = given.data or bfcl.find_folder()
-    cases = [c for name in bfcl.SUBSETS for c in bfcl.read(folder, name, given.limit)]
+    cases = [c for name in bfcl.Subset for c in bfcl.read(folder, name, given.limit)]
     with open_gguf(given.model) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
     results = []

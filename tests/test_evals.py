@@ -55,7 +55,7 @@ RIGHT = {"geo.area": {"shape": ["circle"], "size": [2.0], "exact": ["", True]}}
 def folder(tmp_path: Path) -> Path:
     """Data as the package has it, with three questions a subset."""
     (tmp_path / "possible_answer").mkdir()
-    for subset in bfcl.SUBSETS:
+    for subset in bfcl.Subset:
         n = 2 if "parallel" in subset else 1
         ids = [f"{subset}_{i}" for i in range(3)]
         turn = [[{"role": "user", "content": QUESTION}]]
@@ -159,7 +159,7 @@ def test_marks_are_those_of_the_package(package_checker: Callable[..., bool]) ->
     """On every question: right answers, and such that were changed at random."""
     seen: dict[bool, int] = defaultdict(int)
     rng = random.Random(1)
-    for subset in bfcl.SUBSETS:
+    for subset in bfcl.Subset:
         for case in bfcl.read(bfcl.find_folder(), subset):
             for n_changes in (0, 1, 1, 2):
                 calls = _some_answer(case, rng)

@@ -29,10 +29,10 @@ import typer
 from octavo.cli import _screen as screen
 from octavo.cli._options import Json, LoadFlags, Model, ThinkingFlags
 from octavo.errors import NotFoundError
+from octavo.evals import bfcl
 
 if TYPE_CHECKING:
     from octavo.chat import Chat
-    from octavo.evals.bfcl import Case
     from octavo.evals.tools import Manner, Marked, Score
     from octavo.session import Session
 
@@ -44,15 +44,6 @@ class Kind(StrEnum):
     """What is measured."""
 
     tools = "tools"
-
-
-class Subset(StrEnum):
-    """As the leaderboard names them."""
-
-    simple_python = "simple_python"
-    multiple = "multiple"
-    parallel = "parallel"
-    parallel_multiple = "parallel_multiple"
 
 
 class WayName(StrEnum):
@@ -70,7 +61,7 @@ def main(
     load: LoadFlags,
     thinking: ThinkingFlags,
     subset: Annotated[
-        list[Subset] | None, typer.Option("--subset", help="Questions; again for more. [all]")
+        list[bfcl.Subset] | None, typer.Option("--subset", help="Questions; again for more. [all]")
     ] = None,
     way: Annotated[
         list[WayName] | None,
@@ -93,12 +84,12 @@ def main(
     json_output: Json = False,
 ) -> None:
     """The command."""
-    from octavo.evals import bfcl, tools
+    from octavo.evals import tools
     from octavo.types import SamplingParams
 
     _need_validator()
     folder = data or bfcl.find_folder()
-    cases = [c for name in subset or Subset for c in bfcl.read(folder, name, limit, seed)]
+    cases = [c for name in subset or bfcl.Subset for c in bfcl.read(folder, name, limit, seed)]
     ways = [item.value for item in way or (WayName.unconstrained, WayName.constrained)]
     wishes = {"sequences": AT_ONCE, "context": CONTEXT_TOKENS} | load.wishes()
     manner = tools.Manner(
@@ -158,7 +149,7 @@ def _chat(session: Session) -> tuple[Chat, bool]:
 
 
 def _run(
-    chat: Chat, cases: list[Case], ways: list[Any], manner: Manner, file: TextIO | None
+    chat: Chat, cases: list[bfcl.Case], ways: list[Any], manner: Manner, file: TextIO | None
 ) -> dict[tuple[str, str], Score]:
     """(subset, way) -> its counts."""
     from octavo.evals.tools import Score, as_row, ask_all

@@ -12,6 +12,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,21 @@ from typing import Any
 from octavo.errors import FileFormatError, NotFoundError
 from octavo.types import Message
 
-SUBSETS = ("simple_python", "multiple", "parallel", "parallel_multiple")
 PACKAGE = "bfcl_eval"
 _VERSION = "BFCL_v4"
 
 # The leaderboard's names of types -> those of JSON schema. "any" is left out: all are allowed.
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 _NO_KEYWORDS = ("optional",)  # says what `required` says
+
+
+class Subset(StrEnum):
+    """As the leaderboard names them."""
+
+    simple_python = "simple_python"
+    multiple = "multiple"
+    parallel = "parallel"
+    parallel_multiple = "parallel_multiple"
 
 
 @dataclass(frozen=True)
