@@ -187,6 +187,21 @@ def test_agents_messages_are_understood() -> None:
     assert (system.role, system.content) == ("system", "reminder")
 
 
+def test_files_that_are_no_text_are_named() -> None:
+    pdf = {"type": "document", "source": {"type": "base64", "data": "AAAA"}}
+    page = {"type": "document", "source": {"type": "text", "data": "a page"}}
+    given = [{"type": "text", "text": ""}, {"type": "text", "text": "Seen:"}, page, pdf]
+    found = [{"type": "search_result", "source": "x"}, "odd"]
+    result = {"type": "tool_result", "tool_use_id": "u1", "content": [*given, *found]}
+    tool, user = read(messages=[{"role": "user", "content": [result, page, pdf]}]).messages
+    notes = [
+        f"[a part of the type {kind} was left out: this model reads text only]"
+        for kind in ("document", "search_result", "str")
+    ]
+    assert tool.content.split("\n") == ["Seen:", "a page", *notes]
+    assert user.content.split("\n\n") == ["a page", notes[0]]
+
+
 def test_the_system_prompt_is_read_whole() -> None:
     """The attribution header is dropped later, for every API, and nothing else with it."""
     header = "x-anthropic-billing-header: cc_version=2; cch=a1b2c;"

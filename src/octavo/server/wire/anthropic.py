@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from octavo.errors import RequestError
-from octavo.server.wire.body import ThinkingBody, response_grammar
+from octavo.server.wire.body import ThinkingBody, left_out, response_grammar
 from octavo.server.wire.declared import (
     ClaudeChoice,
     ClaudeTools,
@@ -22,8 +22,6 @@ from octavo.server.wire.declared import (
 from octavo.types import ChatRequest, Message, SamplingParams, ToolCall, ToolChoice, ToolMode
 
 LOG = logging.getLogger("octavo.server")
-
-_OMITTED = "[an image was left out: this model reads text only]"
 
 
 class MessagesBody(ThinkingBody):
@@ -182,23 +180,29 @@ def _parts(role: str, blocks: Sequence[Any], names: Mapping[str, str]) -> Iterat
 
 
 def _result(content: Any) -> str:
-    """What a tool gave, as text. An image in it is named, so that the agent can go on."""
+    """What a tool gave, as text. What is none is named, so that the agent can go on."""
     if not isinstance(content, list):
         return "" if content is None else str(content)
-    texts = [
-        _OMITTED if block.get("type") == "image" else _text(block)
-        for block in content
-        if isinstance(block, dict)
-    ]
-    return "\n".join(text for text in texts if text)
+    return "\n".join(text for text in map(_text_or_note, content) if text)
+
+
+def _text_or_note(block: Any) -> str:
+    if not isinstance(block, dict):
+        return left_out(type(block).__name__)
+    kind = block.get("type")
+    return _text(block) or ("" if kind == "text" else left_out(kind))
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    """The text of a block; "" of kinds that hold none or are not known."""
-    source = block.get("source")
-    if block.get("type") == "document" and isinstance(source, dict):
-        block = {"text": source.get("data")} if source.get("type") == "text" else {}
+    """The text of a block; "" of kinds that hold none or are not known.
+
+    Of a document that is no text it is a note, as without it the answer would be another.
+    """
     text = block.get("text")
+    if block.get("type") == "document":
+        source = block.get("source")
+        source = source if isinstance(source, dict) else {}
+        text = source.get("data") if source.get("type") == "text" else left_out("document")
     return text if isinstance(text, str) else ""
 
 

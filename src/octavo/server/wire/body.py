@@ -90,6 +90,11 @@ _PLAIN = (
 )
 
 
+def left_out(kind: object) -> str:
+    """What stands for a part that the model cannot read: named, so that an agent can go on."""
+    return f"[a part of the type {kind} was left out: this model reads text only]"
+
+
 def response_grammar(given: Any) -> GrammarSpec | None:
     """What `response_format` asks for: OpenAI's form, or llama.cpp's with the schema beside.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from octavo.errors import RequestError
+from octavo.server.wire.body import left_out
 from octavo.types import Message, ToolCall, ToolChoice
 
 LOG = logging.getLogger("octavo.server")
@@ -180,7 +181,7 @@ def _text_or_note(part: Any) -> str:
         return text_of([part])
     except RequestError:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-        return f"[a part of the type {kind} was left out: this model reads text only]"
+        return left_out(kind)
 
 
 def first_text(given: Mapping[str, Any], *names: str) -> str:
