@@ -102,9 +102,9 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, RequestValidationError):
         return _validation(error)
     if isinstance(error, RecursionError):
-        return Fault(400, "the body is nested too deeply")
+        return Fault(400, "the body is nested too deeply; send it flatter")
     if isinstance(error, UnicodeEncodeError):  # only requests can bring such a text
-        return Fault(400, "a text holds half of a surrogate pair, which is no character")
+        return Fault(400, "a text holds half of a surrogate pair; send whole characters")
     if not isinstance(error, OctavoError):
         return Fault(500, "the server failed; its log says more")
     message = f"{error.message}. {error.hint}" if error.hint else error.message
