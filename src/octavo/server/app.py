@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -20,7 +21,7 @@ from octavo.server.faults import Fault, RefusedError, fault_of
 from octavo.server.feed import ClientGoneError
 from octavo.server.fleet import Fleet
 from octavo.server.guard import Guard, Rules
-from octavo.server.record import Record
+from octavo.server.record import LOG, Record
 from octavo.server.schema import Application, faults_of
 from octavo.server.wire.responses_store import ResponseStore
 
@@ -66,6 +67,10 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
 
 
 async def _answer_error(request: Request, error: Exception) -> Json:
+    if isinstance(error, RecursionError | UnicodeEncodeError):
+        # Taken for the client's. Should one be ours, its place is worth a line.
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        LOG.info("refused: %s in %s:%s", type(error).__name__, place.filename, place.lineno)
     return _response(request, fault_of(error))
 
 
@@ -75,6 +80,8 @@ async def _answer_http(request: Request, error: Exception) -> Json:
     message = str(error.detail)
     if error.status_code == 404:
         message = f"there is no {request.method} {request.url.path} here"
+    if error.status_code == 400:  # FastAPI's, where JSON fails by something other than its form
+        message = "the body cannot be read as JSON; send it flatter, if it is nested deeply"
     return _response(request, Fault(error.status_code, message))
 
 
