@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import octavo
-from gpu_model import Run, result, show
+from gpu_model import Run, profile, result, show
 from octavo.engine.steps import Steps
 from octavo.experts.trace import make_trace
 from octavo.ops import gpu
@@ -36,6 +36,16 @@ class SplitRun(Run):
         self.residents = session.residents
         settle = None if self.residents is None else self.residents.settle
         self.steps = Steps(self.model, self.cache, settle)
+
+    def spent(self) -> dict[str, float]:
+        """Since the start, milliseconds: see `handoff.Spent`."""
+        assert self.residents is not None, "the whole model is on the card"
+        spent = self.residents.store.spent
+        return {
+            "waiting_ms": 1e3 * spent.waiting_seconds,
+            "computing_ms": 1e3 * spent.computing_seconds,
+            "experts": spent.n_experts,
+        }
 
     def hits(self) -> tuple[int, int]:
         """Experts that were on the card, and all that were asked for, since the start."""
@@ -140,6 +150,7 @@ def main() -> None:
     parser.add_argument("--cache-format", default="f16")
     parser.add_argument("--batch", type=int, help="most tokens of a step")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="kernels of a generated token")
     args = parser.parse_args()
     prompts = [int(n) for n in args.prefill.split(",") if int(n)]
     context = args.depth + max([*prompts, args.decode, args.trace]) + 64
@@ -159,15 +170,20 @@ def main() -> None:
             show(result(f"pp{n}@{args.depth}", rates))
         if args.decode:
             before = run.hits() if run.residents else (0, 0)
+            spent = run.spent() if run.residents else {}
             rates = [run.decode(args.decode, args.depth) for _ in range(args.repetitions)]
             line = result(f"tg{args.decode}@{args.depth}", rates)
             if run.residents:
                 found, asked = (a - b for a, b in zip(run.hits(), before, strict=True))
                 line["hits"] = round(found / asked, 4)
+                n_steps = args.repetitions * (args.decode + 2)
+                line |= {k: round((n - spent[k]) / n_steps, 3) for k, n in run.spent().items()}
             show(line)
         if args.trace:
             show(decode_traced(run, args.trace, args.depth))
         show(memory(session, peak))
+        if args.profile:
+            print("\n".join(profile(run, args.depth, 20)), flush=True)
 
 
 if __name__ == "__main__":

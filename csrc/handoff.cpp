@@ -49,6 +49,12 @@ class Companion {
 
     size_t size() const { return layers_.size(); }
 
+    // Seconds since the start: waiting for bells, computing, and how many pairs of a token and an
+    // expert were computed.
+    double waited() const { return waited_.count(); }
+    double computed() const { return computed_.count(); }
+    size_t n_missed() const { return n_missed_; }
+
     // `slots` (E,): the card's slot of each expert, -1: none. The program computes the experts
     // `missed` (as `ids`, -1 where the card has the expert) into `out`.
     void add(Program& program, const Ids& ids, const Ids& slots, const IdsOut& missed,
@@ -65,9 +71,14 @@ class Companion {
             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
         for (size_t i = first; i < layers_.size(); ++i) {
             const auto number = static_cast<uint32_t>(i + 1);
-            if (!wait_for(bell_, number, Clock::now() + patience)) return i;
-            answer(layers_[i], pool);
+            const auto began = Clock::now();
+            const bool has_rung = wait_for(bell_, number, began + patience);
+            const auto rung = Clock::now();
+            waited_ += rung - began;
+            if (!has_rung) return i;
+            n_missed_ += answer(layers_[i], pool);
             reply_.store(number, std::memory_order_release);
+            computed_ += Clock::now() - rung;
         }
         return layers_.size();
     }
@@ -89,24 +100,28 @@ class Companion {
         return *reinterpret_cast<Flag*>(array.data());
     }
 
-    static void answer(const Layer& layer, Pool& pool) {
-        bool is_any = false;
+    // -> how many pairs of a token and an expert were computed.
+    static size_t answer(const Layer& layer, Pool& pool) {
+        size_t n_missed = 0;
         for (size_t i = 0; i < layer.n_pairs; ++i) {
             const int32_t id = layer.ids[i];
             // What a failed card left there must not be used as an index.
             const bool is_missed = id >= 0 && id < layer.n_experts && layer.slots[id] < 0;
             layer.missed[i] = is_missed ? id : -1;
-            is_any |= is_missed;
+            n_missed += is_missed;
         }
-        if (is_any)
+        if (n_missed > 0)
             layer.program->run(pool);
         else
             std::memset(layer.out, 0, layer.n_out * sizeof(float));
+        return n_missed;
     }
 
     Flag& bell_;
     Flag& reply_;
     std::vector<Layer> layers_;
+    std::chrono::duration<double> waited_{0}, computed_{0};
+    size_t n_missed_ = 0;
 };
 
 }  // namespace
@@ -116,6 +131,9 @@ void bind_handoff(nb::module_& m) {
         .def(nb::init<const Flags&, const Flags&>(), nb::arg("bell").noconvert(),
              nb::arg("reply").noconvert())
         .def("__len__", &Companion::size)
+        .def_prop_ro("waited", &Companion::waited, "Seconds of waiting for bells since the start.")
+        .def_prop_ro("computed", &Companion::computed, "Seconds of computing since the start.")
+        .def_prop_ro("n_missed", &Companion::n_missed, "Experts computed, once for each token.")
         .def("add", &Companion::add, nb::arg("program"), nb::arg("ids").noconvert(),
              nb::arg("slots").noconvert(), nb::arg("missed").noconvert(),
              nb::arg("out").noconvert(), "Another layer; arrays and program must outlive it.")

@@ -76,7 +76,7 @@ class Residents:
         self._pool = ExpertPool(
             n_blocks, n_experts, store.n_slots, store.slot_bytes, floor=floor, rules=rules
         )
-        self._store = store
+        self.store = store
         self._coming: list[tuple[Admission, Arrival]] = []
         self._heat_file = heat_file
         self._heat = None if heat_file is None else load_heat(heat_file, n_blocks, n_experts)
@@ -96,26 +96,26 @@ class Residents:
             if time.monotonic() > end:
                 raise TimeoutError("copies of experts to the card do not end")
             time.sleep(1e-4)
-        self._store.publish(self._pool.slot_of)
-        self._store.asked()  # of steps before: nobody's questions
+        self.store.publish(self._pool.slot_of)
+        self.store.asked()  # of steps before: nobody's questions
 
     @contextmanager
     def rehearsing(self) -> Iterator[None]:
         """Steps inside are run for their kernels and memory: long ones bring no experts."""
-        self._store.rehearse(True)
+        self.store.rehearse(True)
         try:
             yield
         finally:
-            self._store.rehearse(False)
+            self.store.rehearse(False)
 
     def settle(self) -> None:
         """After a step of the trunk; what draft blocks asked for since counts with it."""
         admissions = [] if self._decision is None else self._decision.result()
         n_before = len(self._coming)
         self._receive()
-        asked, slots = self._store.asked(), self._store.slots.copy()
+        asked, slots = self.store.asked(), self.store.slots.copy()
         if admissions or len(self._coming) < n_before:
-            self._store.publish(self._pool.slot_of)
+            self.store.publish(self._pool.slot_of)
         self._decision = self._thread.submit(self._decide, admissions, asked, slots)
 
     def finish(self) -> None:
@@ -151,7 +151,7 @@ class Residents:
 
     def _begin(self, admissions: list[Admission]) -> None:
         for a in admissions:
-            self._coming.append((a, self._store.bring(a.block, a.expert, a.slot)))
+            self._coming.append((a, self.store.bring(a.block, a.expert, a.slot)))
 
     def _receive(self) -> bool:
         """Take in those whose copies are done; whether these were all."""

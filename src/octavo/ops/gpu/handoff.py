@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,20 @@ class Desk:
     mark: Mark = field(default_factory=Mark)
 
 
+@dataclass
+class Spent:
+    """Where the time of steps went, as the processor sees it."""
+
+    waiting_seconds: float = 0.0  # for the card to come to the layers
+    computing_seconds: float = 0.0
+    n_experts: int = 0  # that were computed, once for each token
+
+    def add(self, other: Spent) -> None:
+        self.waiting_seconds += other.waiting_seconds
+        self.computing_seconds += other.computing_seconds
+        self.n_experts += other.n_experts
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """What the processor does for one layer: the experts of `bank` without a slot."""
@@ -117,7 +131,7 @@ class Part:
     block: int  # its number among those whose ids the desk keeps apart
     slots: Ids  # (E,): the card's slot of each expert, -1: none; never another array
     desk: Desk
-    note: Callable[[Sequence[Part]], None]  # called with parts that are done
+    note: Callable[[Sequence[Part], Spent], None]  # called with parts that are done
 
     @property
     def ids(self) -> Ids:
@@ -132,18 +146,21 @@ class Part:
         return cpu.experts_program(*arrays)
 
     def answer(self) -> None:
-        """Compute it now."""
-        self.compute(self.slots < 0)
+        """Wait until it is given, and compute it."""
+        began = time.perf_counter()
+        self.desk.mark.wait()
+        self.compute(self.slots < 0, time.perf_counter() - began)
 
-    def compute(self, is_ours: NDArray[np.bool_]) -> None:
-        """Compute those experts (E,) now."""
-        ids = self.ids
+    def compute(self, is_ours: NDArray[np.bool_], waiting_seconds: float = 0.0) -> None:
+        """Compute those experts (E,) now, after so long a wait."""
+        ids, began = self.ids, time.perf_counter()
         np.copyto(self.desk.missed, np.where(is_ours[ids], ids, -1))
-        if (self.desk.missed >= 0).any():
+        n_experts = int((self.desk.missed >= 0).sum())
+        if n_experts:
             self.program().run(cpu.pool())
         else:
             self.desk.out.zero_()
-        self.note((self,))
+        self.note((self,), Spent(waiting_seconds, time.perf_counter() - began, n_experts))
 
 
 @dataclass(eq=False)
@@ -156,6 +173,7 @@ class Companion:
     def __post_init__(self) -> None:
         self._native = _native.Companion(self.flags.bell, self.flags.reply)
         self._kept: list[Any] = []
+        self._spent = Spent()  # until the last run's end
 
     def ring(self, part: Part) -> None:
         """Another layer; captures its bell."""
@@ -186,7 +204,11 @@ class Companion:
             self.flags.release()
             _let_end()
             raise
-        self.parts[0].note(self.parts)
+        native, before = self._native, self._spent
+        self._spent = Spent(native.waited, native.computed, native.n_missed)
+        spent = replace(self._spent)
+        spent.add(Spent(-before.waiting_seconds, -before.computing_seconds, -before.n_experts))
+        self.parts[0].note(self.parts, spent)
 
     def _answer(self) -> None:
         n_done, last = 0, time.monotonic()
@@ -279,7 +301,6 @@ def take(part: Part, here: Tensor, beside: Tensor | None) -> Tensor:
     if companion is not None:
         companion.wait()
     else:
-        part.desk.mark.wait()
         part.answer()
     return join(part.desk, here, beside)
 

@@ -34,7 +34,7 @@ from octavo.ops.gpu.experts import (
     matrices_of,
     weighted_sum,
 )
-from octavo.ops.gpu.handoff import Part, Room, give, join, take, time_experts
+from octavo.ops.gpu.handoff import Part, Room, Spent, give, join, take, time_experts
 from octavo.ops.gpu.lanes import Lane, Mark
 from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.pinning import Pinning
@@ -75,6 +75,7 @@ class Split:
         slots: (blocks, experts) int32: the slot of each expert on the card, else -1, as the steps
             see it.
         n_slots, slot_bytes: of the pool.
+        spent: in steps of few tokens, since the start.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Split:
         self._pinning = Pinning()
         self._tails: dict[int, Tensor] = {}
         self._asked: dict[int, Ids] = {}
+        self.spent = Spent()
         self.publish(self.slots)
         for i, bank in enumerate(banks):
             bank.memo[SPLIT] = (self, i)
@@ -184,8 +186,9 @@ class Split:
         run = self._few if len(x) <= HOST_TOKENS else self._many
         return run(block, x, ids, weights, beside)
 
-    def note(self, parts: Sequence[Part]) -> None:
+    def note(self, parts: Sequence[Part], spent: Spent) -> None:
         """Parts of a step on one desk were computed: remember what they asked for."""
+        self.spent.add(spent)
         ids = parts[0].desk.ids.numpy().copy()  # the next step's lie in the same place
         self._asked |= {part.block: ids[part.block] for part in parts}
 
@@ -211,7 +214,7 @@ class Split:
         part = None
         if len(absent) > n_first and len(x) <= SHARED_TOKENS and not self._ring.is_dry:
             desk = self._room(SHARED_TOKENS, x, ids).desk(len(x))
-            part = Part(self._banks[block], 0, self.slots[block], desk, lambda parts: None)
+            part = Part(self._banks[block], 0, self.slots[block], desk, lambda parts, spent: None)
             give(part, x, ids, weights)
         many = ManyTokens(x, self._pooled[block], ids, weights, has_gaps=part is not None)
         sent = self._take_sent(block, absent)
