@@ -195,7 +195,10 @@ class ScriptedSession:
         return self._chat.complete(prompt, params or SamplingParams(), stop)
 
     def embed(
-        self, texts: str | Sequence[str | Sequence[int]], dimensions: int | None = None
+        self,
+        texts: str | Sequence[str | Sequence[int]],
+        dimensions: int | None = None,
+        cancelled: threading.Event | None = None,
     ) -> np.ndarray:
         rows = [np.full(4, len(text), np.float32) for text in texts]
         return np.array(rows, np.float32).reshape(-1, 4)[:, : dimensions or 4]

@@ -176,7 +176,10 @@ def test_agents_messages_are_understood() -> None:
         {"role": "system", "content": "reminder"},
     ]
     user, assistant, first, second, more, system = read(messages=messages).messages
-    assert (user.role, user.content) == ("user", "q")
+    assert user.role == "user"
+    assert user.content == (
+        "q\n\n[a part of the type odd_new_kind was left out: this model reads text only]"
+    )
     assert (assistant.content, assistant.reasoning) == ("I look.", "t")
     (call,) = assistant.tool_calls
     assert (call.id, call.name, json.loads(call.arguments)) == ("u1", "look", {"a": [1]})
@@ -191,15 +194,19 @@ def test_files_that_are_no_text_are_named() -> None:
     pdf = {"type": "document", "source": {"type": "base64", "data": "AAAA"}}
     page = {"type": "document", "source": {"type": "text", "data": "a page"}}
     given = [{"type": "text", "text": ""}, {"type": "text", "text": "Seen:"}, page, pdf]
+    hit = {"type": "search_result", "source": "x", "title": "Hit", "content": [given[1]]}
+    blocks = {"type": "document", "source": {"type": "content", "content": [given[1], "odd"]}}
     found = [{"type": "search_result", "source": "x"}, "odd"]
     result = {"type": "tool_result", "tool_use_id": "u1", "content": [*given, *found]}
-    tool, user = read(messages=[{"role": "user", "content": [result, page, pdf]}]).messages
+    content = [result, page, pdf, hit, blocks, *found]
+    tool, user = read(messages=[{"role": "user", "content": content}]).messages
     notes = [
         f"[a part of the type {kind} was left out: this model reads text only]"
         for kind in ("document", "search_result", "str")
     ]
     assert tool.content.split("\n") == ["Seen:", "a page", *notes]
-    assert user.content.split("\n\n") == ["a page", notes[0]]
+    read_whole = ["a page", notes[0], "Hit\nSeen:", f"Seen:\n{notes[2]}"]
+    assert user.content.split("\n\n") == [*read_whole, *notes[1:]]
 
 
 def test_the_system_prompt_is_read_whole() -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import queue
 import socket
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+import numpy as np
 import pytest
 
 from octavo.engine.engine import Engine
@@ -30,12 +33,17 @@ PATHS = {
 
 
 class OnEngine(ScriptedSession):
-    """A session whose tokens come of an engine. `asked` has the mailbox of each request."""
+    """A session whose tokens and vectors come of an engine.
+
+    `mailboxes` has what each request for tokens can be cancelled by, `embedding` the same of
+    requests for vectors.
+    """
 
     def __init__(self, model: ScriptedModel) -> None:
         super().__init__(PLAIN)
         self.real = make_engine(model, max_running=1, piece_tokens=PIECE_TOKENS, prefixes=None)
         self.mailboxes: queue.Queue[Mailbox] = queue.Queue()
+        self.embedding: queue.Queue[threading.Event] = queue.Queue()
 
     @property
     def engine(self) -> Engine:  # type: ignore[override]
@@ -48,13 +56,20 @@ class OnEngine(ScriptedSession):
         self.mailboxes.put(stream._mailbox)
         return stream
 
+    def embed(
+        self, texts: Any, dimensions: int | None = None, cancelled: threading.Event | None = None
+    ) -> np.ndarray:
+        assert cancelled is not None
+        self.embedding.put(cancelled)
+        return self.real.embed(texts, cancelled=cancelled)
+
     def close(self) -> None:
         self.real.close()
 
 
 @pytest.fixture
 def model() -> ScriptedModel:
-    scripted = ScriptedModel(counting, n_vocab=363)
+    scripted = ScriptedModel(counting, n_vocab=363, pooling="mean")
     scripted.hold()
     return scripted
 
@@ -123,3 +138,23 @@ def test_none_for_who_waits(
         computed = {id for ids, _ in model.log for id in ids}
         assert 61 in computed
         assert len(computed) <= 4  # the first's own, and what follows them
+
+
+@pytest.mark.parametrize("n_steps", [1, 15])
+def test_of_vectors_at_most_one_more_step(
+    n_steps: int, session: OnEngine, model: ScriptedModel
+) -> None:
+    """Of five texts with 12 steps each."""
+    with serving(session) as address:
+        with ask(address, "/v1/embeddings", {"input": [LONG] * 5}):
+            cancelled = session.embedding.get(timeout=120)
+            model.allow(n_steps)
+        assert cancelled.wait(120)
+        assert settle(session, model) <= n_steps + 1
+
+
+def test_vectors_for_who_stays(session: OnEngine, model: ScriptedModel) -> None:
+    model.free()
+    with serving(session) as address:
+        answer = httpx.post(f"{address}/v1/embeddings", json={"input": [[1, 2, 3], [7]]})
+    assert [row["embedding"][0] for row in answer.json()["data"]] == [2, 7]

@@ -342,6 +342,67 @@ def test_tools_in_namespaces(beside: bool) -> None:
     assert [m.name for m in found] == [name for name, _ in calls]
 
 
+@pytest.mark.parametrize(
+    ("choice", "mode", "forced", "shown"),
+    [
+        ({"type": "function", "name": "find"}, "required", "find", 3),  # the one of no namespace
+        (
+            {"type": "function", "name": "find", "namespace": "mcp__books"},
+            "required",
+            "mcp__books__find",
+            3,
+        ),
+        ({"type": "custom", "name": "note"}, "required", "mcp__books__note", 3),
+        ({"type": "function", "name": "mcp__books__find"}, "required", "mcp__books__find", 3),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "namespace", "name": "mcp__books"}],
+            },
+            "required",
+            "",
+            ["mcp__books__find", "mcp__books__note"],
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "custom", "name": "note"}],
+            },
+            "auto",
+            "",
+            ["mcp__books__note"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_tool_of_a_namespace_is_chosen(
+    beside: bool, choice: Any, mode: str, forced: str, shown: Any
+) -> None:
+    listed = {"type": "additional_tools", "role": "developer", "tools": IN_NAMESPACES}
+    given: Any = {"input": [{"role": "user", "content": "x"}], "tool_choice": choice}
+    if beside:
+        given["tools"] = IN_NAMESPACES
+    else:
+        given["input"].insert(0, listed)
+    body = ResponsesBody(**given)
+    request, _ = body.read((), lambda id: None)
+    assert (request.tool_choice.mode, request.tool_choice.name) == (mode, forced)
+    names = [tool["function"]["name"] for tool in request.tools]
+    assert names == shown if isinstance(shown, list) else len(names) == shown
+    assert body.echo()["tool_choice"] == choice
+
+
+def test_choices_of_no_tool_are_refused() -> None:
+    twice: Any = [{**IN_NAMESPACES[1], "name": name} for name in ("one", "two")]
+    with client_of(ScriptedSession(CHATML)) as client:
+        for name, tools in (("absent", IN_NAMESPACES), ("find", twice)):
+            choice: Any = {"type": "function", "name": name}
+            with pytest.raises(openai.BadRequestError, match=name):
+                client.responses.create(model="m", input="x", tools=tools, tool_choice=choice)
+
+
 def test_results_that_are_no_text_are_named() -> None:
     """An agent whose tool gave an image could not go on if its results were refused."""
     call: Any = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}

@@ -7,6 +7,7 @@ chat. Each part decides its own matters; nothing is decided here.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -49,6 +50,7 @@ from octavo.types import (
 )
 
 Messages = str | Sequence[Message | Mapping[str, Any]]
+Texts = str | Sequence[str | Sequence[int]]
 SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
 
 
@@ -224,24 +226,25 @@ class Session:
         return reply if stream else reply.whole()
 
     def embed(
-        self, texts: str | Sequence[str | Sequence[int]], dimensions: int | None = None
+        self, texts: Texts, dimensions: int | None = None, cancelled: threading.Event | None = None
     ) -> NDArray[np.float32]:
         """Vectors of texts or ids, float32 (n, D), each of length 1; (1, D) for a single text.
 
-        With `dimensions` only the first ones, scaled to length 1 again.
+        With `dimensions` only the first ones, scaled to length 1 again. `cancelled`, set by
+        another thread, ends the work within one step.
 
         Raises:
             UnsupportedError: the model was not made for embeddings.
             RequestError: an empty text for a model that adds no tokens, or wrong dimensions.
-            ContextFullError: a text is longer than the context.
+            ContextFullError, CancelledError: a text is longer than the context; it was cancelled.
         """
         ids = [
             self.tokenizer.encode(text, add_special=True) if isinstance(text, str) else text
             for text in ([texts] if isinstance(texts, str) else texts)
         ]
-        pooled = self.engine.embed(ids)
+        pooled = self.engine.embed(ids, cancelled=cancelled)
         rows = [vector(row, dimensions) for row in pooled]
-        return np.stack(rows) if rows else np.zeros((0, pooled.shape[1]), np.float32)
+        return np.stack(rows) if rows else pooled
 
     def save_place(self, number: int, path: Path) -> Moved:
         """Save the tokens that were last computed in a place, with their snapshots, to a file.

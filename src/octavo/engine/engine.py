@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.decode import Decoding
+from octavo.engine.embedding import Embedding
 from octavo.engine.grammar import Vocabulary
 from octavo.engine.intake import Intake
 from octavo.engine.places import Places
@@ -33,7 +34,6 @@ from octavo.errors import BusyError, CacheFullError, OctavoError
 from octavo.kv.cache import Cache, Timeline
 from octavo.kv.prefix import PrefixStore
 from octavo.models import Model
-from octavo.models.pooling import pool
 from octavo.types import FinishReason, SamplingParams
 
 Result = TypeVar("Result")
@@ -123,30 +123,29 @@ class Engine:
             raise
         return Stream(job.mailbox)
 
-    def embed(self, prompts: Many[Many[int]], pooling: str | None = None) -> NDArray[np.float32]:
+    def embed(
+        self,
+        prompts: Many[Many[int]],
+        pooling: str | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> NDArray[np.float32]:
         """One vector for each prompt: its tokens' final states, pooled, not normalised.
 
         `pooling` is mean, cls or last; None: as the model's file says. Waits for the result:
-        float32 (n, D).
+        float32 (n, D). `cancelled`, set by another thread, ends it within one step.
 
         Raises:
             RequestError, ContextFullError: as `submit`.
-            UnsupportedError: the model has no pooling and none was named.
+            UnsupportedError, CancelledError: as `Embedding.vectors`.
         """
         for ids in prompts:
             self._intake.check(ids)
-        jobs = []
+        embedding = Embedding(cancelled)
         for ids in prompts:
             self._places.acquire()
-            job = self._intake.sequence(ids, DEFAULT_PARAMS, ())
-            job.states = []
-            jobs.append((job, Stream(job.mailbox)))
+            job = embedding.add(self._intake.sequence(ids, DEFAULT_PARAMS, ()))
             self._enter(partial(self._scheduler.add, job))
-        vectors = np.zeros((len(prompts), self._config.n_embd), np.float32)
-        for vector, (job, stream) in zip(vectors, jobs, strict=True):
-            stream.ids()
-            vector[:] = pool(np.concatenate(job.states or []), pooling or self._config.pooling)
-        return vectors
+        return embedding.vectors(pooling or self._config.pooling, self._config.n_embd)
 
     def call(self, work: Callable[[], Result]) -> Result:
         """Run something on the engine's thread, between two steps, and wait for it.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -18,6 +18,7 @@ from octavo.server.asking import ask, awake, complete, resident_of
 from octavo.server.encoding import Json
 from octavo.server.faults import fault_of
 from octavo.server.feed import Feed
+from octavo.server.leaving import while_here
 from octavo.server.record import Record
 from octavo.server.schema import answers
 from octavo.server.wire.answers import ChatCompletion, Embeddings, TextCompletion
@@ -82,16 +83,16 @@ async def embeddings(body: EmbeddingBody, request: Request) -> Response:
     session = resident.session
     encode = session.tokenizer.encode
 
-    def compute() -> tuple[int, list[Any]]:
+    def compute(cancelled: threading.Event) -> tuple[int, list[Any]]:
         ids = [encode(t, add_special=True) if isinstance(t, str) else t for t in texts]
-        rows = session.embed(ids, body.dimensions).astype("<f4")
+        rows = session.embed(ids, body.dimensions, cancelled=cancelled).astype("<f4")
         as_text = body.encoding_format == "base64"
         vectors = [base64.b64encode(r).decode() if as_text else r.tolist() for r in rows]
         return sum(map(len, ids)), vectors
 
     resident.admit()
     try:
-        n_tokens, vectors = await anyio.to_thread.run_sync(compute)
+        n_tokens, vectors = await while_here(request, compute)
     finally:
         resident.release()
     data = [

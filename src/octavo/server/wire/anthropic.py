@@ -115,7 +115,7 @@ def read_choice(given: Mapping[str, Any]) -> ToolChoice:
     Raises:
         RequestError: another type, or a tool without its name.
     """
-    kind, name = given.get("type", "auto"), _id(given, "name")
+    kind, name = given.get("type", "auto"), _field(given, "name")
     if not isinstance(kind, str) or kind not in _MODES or (kind == "tool" and not name):
         raise RequestError(f"tool_choice is {kind!r}", "Use auto, any, none, or tool with a name.")
     parallel = given.get("disable_parallel_tool_use") is not True
@@ -124,7 +124,7 @@ def read_choice(given: Mapping[str, Any]) -> ToolChoice:
 
 def _system(given: str | Sequence[Mapping[str, Any]] | None) -> str:
     """The text of the system prompt, as it was sent."""
-    blocks = [given] if isinstance(given, str) else [_text(block) for block in given or ()]
+    blocks = [given] if isinstance(given, str) else [_text_or_note(block) for block in given or ()]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -147,7 +147,9 @@ def _assistant(blocks: Sequence[Mapping[str, Any]], names: dict[str, str]) -> Me
     calls = []
     for block in blocks:
         if block.get("type") == "tool_use" and isinstance(block.get("name"), str):
-            call = ToolCall(block["name"], json.dumps(block.get("input") or {}), _id(block, "id"))
+            call = ToolCall(
+                block["name"], json.dumps(block.get("input") or {}), _field(block, "id")
+            )
             names[call.id] = call.name
             calls.append(call)
     return Message(
@@ -168,12 +170,12 @@ def _parts(role: str, blocks: Sequence[Any], names: Mapping[str, str]) -> Iterat
             if texts:
                 yield Message(role, "\n\n".join(texts))
                 texts = []
-            call_id = _id(block, "tool_use_id")
+            call_id = _field(block, "tool_use_id")
             text = _result(block.get("content"))
             yield Message("tool", text, tool_call_id=call_id, name=names.get(call_id, ""))
         elif kind == "image":
             raise RequestError("there is an image", "This model reads text only.")
-        elif kind is not None and (text := _text(block)):
+        elif text := _text_or_note(block):
             texts.append(text)
     if texts or not blocks:
         yield Message(role, "\n\n".join(texts))
@@ -194,18 +196,25 @@ def _text_or_note(block: Any) -> str:
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    """The text of a block; "" of kinds that hold none or are not known.
-
-    Of a document that is no text it is a note, as without it the answer would be another.
-    """
-    text = block.get("text")
-    if block.get("type") == "document":
-        source = block.get("source")
-        source = source if isinstance(source, dict) else {}
-        text = source.get("data") if source.get("type") == "text" else left_out("document")
-    return text if isinstance(text, str) else ""
+    """The text of a block, as far as it holds any."""
+    source = block.get("source")
+    if block.get("type") == "document" and isinstance(source, dict):
+        return _inner(source.get("data" if source.get("type") == "text" else "content"))
+    if block.get("type") == "search_result":
+        found = _inner(block.get("content"))
+        return "\n".join(text for text in (_field(block, "title"), found) if text) if found else ""
+    return _field(block, "text")
 
 
-def _id(block: Mapping[str, Any], name: str) -> str:
+def _inner(content: Any) -> str:
+    """What stands inside of a document or a find: a text, or blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else ()
+    return "\n".join(_text_or_note(block) for block in blocks)
+
+
+def _field(block: Mapping[str, Any], name: str) -> str:
+    """A field that is a text; "" where it is missing or something else."""
     value = block.get(name)
     return value if isinstance(value, str) else ""

@@ -50,6 +50,40 @@ def origins(tools: Iterable[Tool]) -> dict[str, Origin]:
     return found
 
 
+def chosen(choice: str | Tool | None, tools: Iterable[Tool]) -> str | Tool | None:
+    """A choice of tools by the names under which the model knows them.
+
+    Clients name the namespace beside the tool, or leave it out where only one has such a tool; a
+    list of allowed ones may have a namespace with all of its tools.
+    """
+    if not isinstance(choice, Mapping):
+        return choice
+    known = origins(tools)
+    if choice.get("type") != "allowed_tools":
+        meant = _meant(choice, known)
+        return meant[0] if len(meant) == 1 else choice
+    inner = choice.get("allowed_tools", choice)
+    if not isinstance(inner, Mapping):
+        return choice
+    given = [tool for tool in _listed(inner.get("tools")) if isinstance(tool, Mapping)]
+    allowed = [meant for tool in given for meant in _meant(tool, known)]
+    return {**inner, "type": "allowed_tools", "tools": allowed}
+
+
+def _meant(tool: Tool, known: Mapping[str, Origin]) -> list[Tool]:
+    """The tools that one entry of a choice means; itself where it is none of a namespace."""
+    name, namespace = tool.get("name"), tool.get("namespace")
+    if tool.get("type") == "namespace":
+        names = [k for k, origin in known.items() if origin.namespace and origin.namespace == name]
+        return [{"type": "function", "name": k} for k in names]
+    if not isinstance(name, str) or (name in known and not namespace):
+        return [tool]
+    if namespace:
+        return [{**tool, "name": joined(name, namespace)}]
+    names = [k for k, origin in known.items() if origin.name == name]
+    return [{**tool, "name": k} for k in names] or [tool]
+
+
 def added(items: object) -> list[Tool]:
     """The tools that stand in the input of a request, not beside it."""
     return [

@@ -11,7 +11,7 @@ from octavo.errors import RequestError
 from octavo.server.wire.body import SamplingBody, ThinkingBody, response_grammar, stops
 from octavo.server.wire.declared import Choice, Items, Never, Tools, one_of
 from octavo.server.wire.items import Item, read_items
-from octavo.server.wire.namespaces import Origin, Tool, added, flat, origins
+from octavo.server.wire.namespaces import Origin, Tool, added, chosen, flat, origins
 from octavo.server.wire.openai_messages import allowed_tools, read_choice, read_tools
 from octavo.types import ChatRequest, GrammarSpec, Message
 
@@ -66,12 +66,13 @@ class ResponsesBody(SamplingBody, ThinkingBody):
             raise RequestError("input: there is none", "Send a text or a list of items.")
         leading = (Message("system", self.instructions),) if self.instructions else ()
         thinking = self.read_thinking()
-        tools = allowed_tools(list(flat(self._tools())), self.tool_choice)
+        choice = chosen(self.tool_choice, self._tools())
+        tools = allowed_tools(list(flat(self._tools())), choice)
         request = ChatRequest(
             messages=leading + talk,
             params=self.sampling((self.top_logprobs or 0) if self.wants_logprobs else None),
             tools=tuple(read_tools(tools)),
-            tool_choice=read_choice(self.tool_choice, self.parallel_tool_calls is not False),
+            tool_choice=read_choice(choice, self.parallel_tool_calls is not False),
             stop=stops(self.stop),
             thinking=thinking.on,
             thinking_budget=thinking.budget,
