@@ -72,8 +72,9 @@ def main() -> None:
             print(json.dumps({"test": name, "tokens": n, "us_a_layer": us}), flush=True)
 
         show("no hand-over, recorded", gpu.capture(step).replay)
-        slot_bytes = Split(banks, 0, 0).slot_bytes
-        made = Split(banks, len(banks) * N_EXPERTS * slot_bytes, 2 * slot_bytes)
+        slot_bytes = Split(banks, 0).slot_bytes
+        made = Split(banks, 2 * slot_bytes)
+        made.make_pool(len(banks) * N_EXPERTS * slot_bytes)
         slots = np.arange(len(banks) * N_EXPERTS, dtype=np.int32).reshape(len(banks), N_EXPERTS)
         for block, expert in np.ndindex(*slots.shape):
             made.bring(block, expert, int(slots[block, expert])).wait()

@@ -113,7 +113,13 @@ class Peak:
             time.sleep(0.05)
 
     def _now(self) -> int:
-        command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i0"]
+        command = [
+            "nvidia-smi",
+            "--query-gpu=memory.used",
+            "--format=csv,noheader,nounits",
+            "-i",
+            "0",
+        ]
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
@@ -126,12 +132,19 @@ def memory(session: Session, peak: Peak) -> dict[str, Any]:
     return {
         "test": "memory",
         "placement": plan.placement,
-        "slots": plan.video.n_slots,
+        "slots": session.residents.store.n_slots if session.residents else 0,
         "slots_share": round(plan.video.pool_share, 4),
         "predicted_bytes": own,
         "allocated_bytes": torch.cuda.max_memory_allocated(),
         "reserved_bytes": reserved,
         "predicted_to_reserved": round(own / reserved, 4),
+        "context_bytes": plan.video.total_bytes
+        - plan.video.other_bytes
+        - torch.cuda.mem_get_info()[0]
+        - torch.cuda.memory_reserved(),
+        "planned_context_bytes": plan.video.context_bytes,
+        "planned_slots": plan.video.n_slots,
+        "batch": plan.batch_tokens,
         "limit_bytes": plan.video.limit_bytes,
         "peak_mib": peak.mib - peak.idle_mib,
         "captured_hand_over": flags.are_captured(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,15 @@ class FakeStore:
     @property
     def written(self) -> set[int]:
         return {copy.slot for copy in self.copies if not copy.is_done}
+
+    def room_bytes(self, limit_bytes: int, free_bytes: int) -> int | None:
+        return None
+
+    def make_pool(self, n_bytes: int) -> None:
+        assert n_bytes == self.n_slots * self.slot_bytes
+
+    def rehearsing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def publish(self, slots: np.ndarray) -> None:
         self.slots = slots.copy()

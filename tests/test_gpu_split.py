@@ -53,8 +53,9 @@ def make_bank(rng: np.random.Generator, fused: bool = False) -> ExpertBank:
 
 def make_split(banks: list[ExpertBank], n_slots: int = N_EXPERTS, n_ring: int = 4) -> Split:
     """In steps of many tokens the processor takes nothing, unless the test says otherwise."""
-    slot_bytes = Split(banks, 0, 0).slot_bytes
-    made = Split(banks, n_slots * slot_bytes, n_ring * slot_bytes)
+    slot_bytes = Split(banks, 0).slot_bytes
+    made = Split(banks, n_ring * slot_bytes)
+    made.make_pool(n_slots * slot_bytes)
     made.pace = LAZY
     return made
 
@@ -227,8 +228,9 @@ def test_groups_are_waited_for(rng: np.random.Generator, monkeypatch: pytest.Mon
 def test_a_rehearsal_brings_nothing(rng: np.random.Generator) -> None:
     bank, given = make_bank(rng), tokens(MANY, rng)
     made = make_split([bank])
-    made.rehearse(True)
-    found = gpu.experts(*on_card(given)[:1], bank, *on_card(given)[1:])
+    with made.rehearsing():
+        found = gpu.experts(*on_card(given)[:1], bank, *on_card(given)[1:])
+    assert not made.asked()
     assert not to_host(found).any()  # of weights that are zeros
 
 
@@ -259,7 +261,7 @@ def test_the_plan_counts_on_the_same_numbers(rng: np.random.Generator) -> None:
         TensorInfo(f"blk.0.ffn_{part}_exps.weight", w.shape, 0, w.format, len(w.data), 0, 0)
         for part, w in (("down", bank.down), ("gate", bank.gate), ("up", bank.up))
     ]
-    assert memory.expert_slot_bytes(tensors, N_EXPERTS) == Split([bank], 0, 0).slot_bytes
+    assert memory.expert_slot_bytes(tensors, N_EXPERTS) == Split([bank], 0).slot_bytes
 
 
 def test_banks_without_a_split_are_left_alone(rng: np.random.Generator) -> None:

@@ -69,8 +69,10 @@ class Conversation:
 
 def residents_of(model: Model, n_slots: int) -> Residents:
     banks = model.banks()
-    slot_bytes = Split(banks, 0, 0).slot_bytes
-    residents = Residents(Split(banks, n_slots * slot_bytes, 4 * slot_bytes), floor=0)
+    slot_bytes = Split(banks, 0).slot_bytes
+    store = Split(banks, 4 * slot_bytes)
+    store.make_pool(n_slots * slot_bytes)
+    residents = Residents(store, floor=0)
     residents.fill()
     return residents
 
@@ -90,14 +92,14 @@ def test_logits_are_the_reference_while_residents_move(
         talk = Conversation(path, gpu, n_slots)
         residents = talk.residents
         assert residents is not None
-        before = residents._store.slots.copy()
+        before = residents.store.slots.copy()
         assert alike(expected, talk.logits(TOKENS, lengths))
         for _ in range(2):  # to decide, and to publish
             residents.settle()
             residents.finish()
         assert residents.n_asked == 3 * 3 * len(before)
         assert (residents.n_found > 0) == (n_slots > 0)
-        assert (residents._store.slots != before).any() == (n_slots > 0)
+        assert (residents.store.slots != before).any() == (n_slots > 0)
 
 
 def test_neighbours_do_not_matter(small_file: Callable[..., Path]) -> None:
@@ -158,7 +160,7 @@ def test_a_session(small_file: Callable[..., Path], monkeypatch: pytest.MonkeyPa
         residents = session.residents
         assert residents is not None
         residents.finish()
-        assert residents._store.n_slots == 6
+        assert residents.store.n_slots == 6
         assert residents.n_asked == 3 * 3  # a token each: of the prompt the last one alone
     heat = list((Path(octavo.settings.Settings.from_environment().cache_dir)).rglob("*.heat"))
     assert len(heat) == 1

@@ -49,19 +49,6 @@ class ScoreMerger:
     def encode(self, text: str) -> list[int]:
         """Ids of a text in which spaces are U+2581."""
 
-class Companion:
-    """The processor's half of a card's step."""
-
-    def __init__(self, bell: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')], reply: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')]) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def add(self, program: Program, ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], missed: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], out: Annotated[NDArray[numpy.float32], dict(device='cpu')]) -> None:
-        """Another layer; arrays and program must outlive it."""
-
-    def run(self, pool: Pool, first: int, seconds: float) -> int:
-        """Answer from a layer on; fewer than all: no bell for so many seconds."""
-
 class Pool:
     """Worker threads."""
 
@@ -129,3 +116,28 @@ class Program:
         """
         Float multiply-adds, one chunk an entry of `sink`; returns the operations.
         """
+
+class Companion:
+    """The processor's half of a card's step."""
+
+    def __init__(self, bell: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')], reply: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')]) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def waited(self) -> float:
+        """Seconds of waiting for bells since the start."""
+
+    @property
+    def computed(self) -> float:
+        """Seconds of computing since the start."""
+
+    @property
+    def n_missed(self) -> int:
+        """Experts computed, once for each token."""
+
+    def add(self, program: Program, ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], missed: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], out: Annotated[NDArray[numpy.float32], dict(device='cpu')]) -> None:
+        """Another layer; arrays and program must outlive it."""
+
+    def run(self, pool: Pool, first: int, seconds: float) -> int:
+        """Answer from a layer on; fewer than all: no bell for so many seconds."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from octavo.chat import Answer, Chat, Reply
 from octavo.engine.engine import Engine
-from octavo.engine.loader import fingerprint, hold_experts
+from octavo.engine.loader import fingerprint, hold_experts, split_experts
 from octavo.engine.places import Place
 from octavo.engine.speculative import DraftRule
 from octavo.engine.steps import Piece, Steps
@@ -104,12 +104,13 @@ class Session:
         )
         self._fingerprint = fingerprint(file)
         heat_file = heat_path(Settings.from_environment(), self._fingerprint)
-        self.residents = hold_experts(self._model, plan, backend, heat_file)
-        with nullcontext() if self.residents is None else self.residents.rehearsing():
+        store = split_experts(self._model, plan, backend)
+        with nullcontext() if store is None else store.rehearsing():
             if plan.placement != "cpu":
-                Steps(self._model, cache).warm_up(plan.batch_tokens)
-        if self.residents is not None:
-            self.residents.fill()
+                Steps(self._model, cache).warm_up(
+                    plan.batch_tokens, 1 + plan.draft_tokens, plan.sequences
+                )
+        self.residents = None if store is None else hold_experts(store, plan, heat_file)
         shelf = keep and Shelf(keep[0], cache, self._fingerprint, budget_bytes=keep[1])
         self._prefixes = PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots, shelf)
         self._cache = cache

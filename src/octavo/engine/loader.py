@@ -80,12 +80,8 @@ def load_model(
     return model
 
 
-def hold_experts(
-    model: models.Model, plan: Plan, backend: Backend, heat_file: Path | None
-) -> Residents | None:
-    """Put the experts of a split into both their places; None: they are in one.
-
-    The pool is allocated and empty; `Residents.fill` fills it.
+def split_experts(model: models.Model, plan: Plan, backend: Backend) -> Store | None:
+    """The experts of a split in main memory, and the way to the card; None: they are in one place.
 
     Raises:
         MemoryPlanError: the card has not the memory that the plan counted on.
@@ -99,15 +95,36 @@ def hold_experts(
     if split is None:
         raise SettingError("This back end cannot split experts", "Use --device gpu or cpu.")
     banks = model.banks()[: video.n_blocks]
-    store = split(
-        banks, video.pool_bytes, video.ring_bytes, video.pinned_bytes, not video.experts_stay
-    )
+    return split(banks, video.ring_bytes, video.pinned_bytes, not video.experts_stay)
+
+
+def hold_experts(store: Store, plan: Plan, heat_file: Path | None) -> Residents:
+    """Make the pool of what the card has left, when all else has been allocated, and fill it.
+
+    Raises:
+        MemoryPlanError: that is too little.
+    """
+    video = plan.video
+    assert video is not None
+    room = store.room_bytes(video.limit_bytes, video.total_bytes - video.other_bytes)
+    most = video.n_blocks * video.n_experts * video.slot_bytes
+    n_bytes = video.pool_bytes if room is None else min(most, room - video.slack_bytes)
+    if n_bytes < video.least_slots * video.slot_bytes:
+        raise MemoryPlanError(
+            f"{text(max(0, n_bytes))} of video memory are left for experts, too few to gain by it",
+            "Close other programs that use the card, ask for a smaller context or batch, "
+            "or use --device cpu.",
+        )
+    store.make_pool(n_bytes)
     floor = video.least_slots // video.n_blocks
     if video.experts_stay:
-        return Residents(store, floor=floor, rules=STILL)
-    n_bytes = sum(w.data.size for b in banks for w in (b.gate, b.up, b.down) if w is not None)
-    rules = Rules() if video.pinned_bytes >= n_bytes else SLOW
-    return Residents(store, floor=floor, rules=rules, heat_file=heat_file)
+        residents = Residents(store, floor=floor, rules=STILL)
+    else:
+        is_pinned = video.pinned_bytes >= video.left_bytes.get("experts", 0)
+        rules = Rules() if is_pinned else SLOW
+        residents = Residents(store, floor=floor, rules=rules, heat_file=heat_file)
+    residents.fill()
+    return residents
 
 
 def _stays(file: GGUFFile, plan: Plan) -> Callable[[str], bool]:

@@ -88,14 +88,17 @@ class Steps:
         """The draft block; `hidden` (T, D) as in `Model.draft`."""
         return self._go("draft", pieces, hidden, record)
 
-    def warm_up(self, n_tokens: int) -> None:
-        """Run a step of n tokens, and of 1, on the null page, where they change nothing.
+    def warm_up(self, prompt_tokens: int, answer_tokens: int = 1, n_answers: int = 1) -> None:
+        """Run the largest step of a prompt, one of a single token, and the largest of answers (so
+        many tokens of each) on the null page, where they change nothing.
 
         On a device kernels are compiled then, and the memory that steps need is allocated.
         """
-        for n in n_tokens, 1:
-            nowhere = Timeline(self._cache, 0)
-            self._go("trunk", [Piece(nowhere, 0, [0] * n, 1, (-1,) * n)], _NO_HIDDEN, record=False)
+        for n, at_once in (prompt_tokens, 1), (1, 1), (answer_tokens, n_answers):
+            is_prompt = n == prompt_tokens
+            piece = Piece(Timeline(self._cache, 0), 0, [0] * n, 1 if is_prompt else n, (-1,) * n)
+            self._go("trunk", [piece] * at_once, _NO_HIDDEN, record=not is_prompt)
+        self._recorded.clear()
 
     def _go(self, part: str, pieces: Sequence[Piece], hidden: Array, record: bool) -> Output:
         key = _shape(part, pieces)

@@ -9,9 +9,9 @@ settling that finds the copy done. So no table ever names a slot that is being w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -51,7 +51,11 @@ class Store(Protocol):
 
     def asked(self) -> Mapping[int, Ids]: ...
 
-    def rehearse(self, is_on: bool, /) -> None: ...
+    def room_bytes(self, limit_bytes: int, free_bytes: int, /) -> int | None: ...
+
+    def make_pool(self, n_bytes: int, /) -> None: ...
+
+    def rehearsing(self) -> AbstractContextManager[None]: ...
 
 
 class Residents:
@@ -97,16 +101,6 @@ class Residents:
                 raise TimeoutError("copies of experts to the card do not end")
             time.sleep(1e-4)
         self.store.publish(self._pool.slot_of)
-        self.store.asked()  # of steps before: nobody's questions
-
-    @contextmanager
-    def rehearsing(self) -> Iterator[None]:
-        """Steps inside are run for their kernels and memory: long ones bring no experts."""
-        self.store.rehearse(True)
-        try:
-            yield
-        finally:
-            self.store.rehearse(False)
 
     def settle(self) -> None:
         """After a step of the trunk; what draft blocks asked for since counts with it."""

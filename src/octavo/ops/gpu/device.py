@@ -98,6 +98,18 @@ def alloc(shape: tuple[int, ...], dtype: type) -> Tensor:
         raise out_of_memory(int(np.prod(shape)) * np.dtype(dtype).itemsize) from error
 
 
+def allocate(n_bytes: int) -> Tensor:
+    """Uninitialised bytes (n,) that stay allocated.
+
+    Raises:
+        MemoryPlanError: the device has not enough free memory.
+    """
+    try:
+        return empty(n_bytes, dtype=torch.uint8)
+    except torch.OutOfMemoryError as error:
+        raise out_of_memory(n_bytes) from error
+
+
 def limit_memory(n_bytes: int) -> None:
     """Refuse to allocate more than that from now on, as a smaller card would.
 
@@ -106,6 +118,20 @@ def limit_memory(n_bytes: int) -> None:
     if not IS_INTERPRETED:
         share = n_bytes / find().memory_bytes
         torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), 1.0))
+
+
+def room_bytes(limit_bytes: int, free_bytes: int) -> int | None:
+    """What may still be taken, of `limit_bytes` in all, where `free_bytes` were free at first.
+
+    CUDA's context, with the kernels in it, is counted as it is. From now on more is refused. None:
+    there is no device that could tell.
+    """
+    if IS_INTERPRETED:
+        return None
+    synchronise()
+    room = limit_bytes - (free_bytes - int(torch.cuda.mem_get_info()[0]))
+    limit_memory(torch.cuda.memory_reserved() + max(0, room))
+    return room
 
 
 def out_of_memory(n_bytes: int) -> MemoryPlanError:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from octavo.ops.gpu import flags, handoff
-from octavo.ops.gpu.device import IS_INTERPRETED, synchronise
+from octavo.ops.gpu.device import IS_INTERPRETED, find, synchronise
 from octavo.ops.gpu.lanes import submit
 from octavo.ops.gpu.transfer import Landings
 
@@ -66,7 +66,7 @@ class Recording(Generic[Result]):
         stream = _stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            graph.capture_begin(pool=_pool(), capture_error_mode="thread_local")
+            graph.capture_begin(pool=_pool()[0], capture_error_mode="thread_local")
             try:
                 self._run(step)
             finally:
@@ -81,8 +81,14 @@ def capture(step: Callable[[], Result]) -> Recording[Result]:
 
 
 @cache
-def _pool() -> Any:
-    return torch.cuda.graph_pool_handle()
+def _pool() -> tuple[Any, Any]:
+    """The pool, and a step that keeps it: torch gives a pool up when its last step goes."""
+    handle, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(_stream()):
+        keeper.capture_begin(pool=handle, capture_error_mode="thread_local")
+        torch.zeros(1, device=find().torch_device)
+        keeper.capture_end()
+    return handle, keeper
 
 
 @cache

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from octavo.ops.gpu.device import Tensor, empty
+from octavo.ops.gpu.device import Tensor, allocate
 from octavo.ops.gpu.lanes import Lane, Mark
 
 Copy = tuple[int, Tensor]  # where in the buffer, and the bytes in main memory
@@ -24,7 +22,7 @@ class Ring:
     """
 
     def __init__(self, n_buffers: int, buffer_bytes: int) -> None:
-        self._memory = empty(n_buffers, buffer_bytes, dtype=torch.uint8).zero_()
+        self._memory = allocate(n_buffers * buffer_bytes).zero_().view(n_buffers, -1)
         self._arrived = [Mark() for _ in range(n_buffers)]
         self._used = [Mark() for _ in range(n_buffers)]
         for mark in self._used:  # behind the zeros

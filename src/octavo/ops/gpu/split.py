@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from octavo.errors import UnsupportedError
 from octavo.ops import cpu
 from octavo.ops.gpu.arrange import add
-from octavo.ops.gpu.device import Tensor, empty, out_of_memory, pinned, synchronise
+from octavo.ops.gpu.device import Tensor, allocate, empty, pinned, room_bytes, synchronise
 from octavo.ops.gpu.experts import (
     SPLIT,
     Bank,
@@ -81,15 +82,15 @@ class Split:
     def __init__(
         self,
         banks: Sequence[ExpertBank],
-        pool_bytes: int,
         ring_bytes: int,
         pinned_bytes: int = 0,
         shares: bool = True,
     ) -> None:
-        """Takes that much memory of the card; `pinned_bytes`: most of main memory to pin.
+        """Takes so much memory of the card; `pinned_bytes`: most of main memory to pin.
 
-        Without `shares` the processor takes nothing in steps of many tokens: how much would follow
-        from measured times, which differ from start to start.
+        The pool has one slot, where nobody sits, until `make_pool`. Without `shares` the processor
+        takes nothing in steps of many tokens: how much would follow from measured times, which
+        differ from start to start.
 
         Raises:
             MemoryPlanError: the card has not so much memory.
@@ -101,15 +102,12 @@ class Split:
         n_experts = banks[0].down.shape[0]
         self._offsets = [slot_offsets(expert_bytes(bank)) for bank in banks]
         self.slot_bytes = max(offsets[-1] for offsets in self._offsets)
-        self.n_slots = pool_bytes // self.slot_bytes
         ring_experts = ring_bytes // self.slot_bytes
         self._group = max(1, min(GROUP_EXPERTS, ring_experts // 2))
-        try:
-            self._pool = empty(self.n_slots * self.slot_bytes, dtype=torch.uint8)
-            n_buffers = max(2, ring_experts // self._group)
-            self._ring = Ring(n_buffers, self._group * self.slot_bytes)
-        except torch.OutOfMemoryError as error:
-            raise out_of_memory(pool_bytes + ring_bytes) from error
+        self.n_slots = 1
+        self._pool = allocate(self.slot_bytes)
+        n_buffers = max(2, ring_experts // self._group)
+        self._ring = Ring(n_buffers, self._group * self.slot_bytes)
         # Slots; places in the groups of a long step; the same where the processor takes some.
         tables = pinned(3 * len(banks) * n_experts, torch.int32).view(3, len(banks), n_experts)
         self._host_tables = tables.fill_(-1)
@@ -117,9 +115,7 @@ class Split:
         self.slots: Ids = tables[0].numpy()
         self._sources = [[_bytes_of(w.data) for w in matrices_of(bank)] for bank in banks]
         self._pooled = [self._bank_in_slots(i) for i in range(len(banks))]
-        self._lane, is_free = Lane(), Mark()
-        is_free.set()  # behind whatever used this memory before
-        self._lane.hold(is_free)
+        self._lane = Lane()
         self._rooms: dict[int, Room] = {}  # by most tokens
         self.pace = None if shares else ALL_BY_LINK  # None: it is measured
         self._measured: tuple[bool, Pace] | None = None
@@ -138,6 +134,23 @@ class Split:
 
     # Between steps
 
+    def room_bytes(self, limit_bytes: int, free_bytes: int) -> int | None:
+        """What the card has left for a pool: see `device.room_bytes`."""
+        return room_bytes(limit_bytes, free_bytes)
+
+    def make_pool(self, n_bytes: int) -> None:
+        """The pool, once, before anything sits in it and any step is recorded.
+
+        Raises:
+            MemoryPlanError: the card has not so much memory.
+        """
+        self.n_slots = n_bytes // self.slot_bytes
+        self._pool = allocate(self.n_slots * self.slot_bytes)
+        self._pooled = [self._bank_in_slots(i) for i in range(len(self._banks))]
+        is_free = Mark()
+        is_free.set()  # behind whatever used this memory before
+        self._lane.hold(is_free)
+
     def publish(self, slots: Ids) -> None:
         """From the next step on, these are the slots: (blocks, experts) int32."""
         np.copyto(self.slots, slots)
@@ -148,9 +161,15 @@ class Split:
         self._last = None
         self._drop()
 
-    def rehearse(self, is_on: bool) -> None:
-        """While it is on, steps of many tokens bring nothing: they are run for their kernels."""
-        self._ring.is_dry = is_on
+    @contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """Steps inside are run for their kernels and memory: long ones bring no experts."""
+        self._ring.is_dry = True
+        try:
+            yield
+        finally:
+            self._ring.is_dry = False
+            self.asked()  # nobody's questions
 
     def bring(self, block: int, expert: int, slot: int) -> Mark:
         """Copy an expert into a slot, which no table may name -> a mark behind the copy."""
