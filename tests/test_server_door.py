@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from octavo.cli import app
-from octavo.errors import SettingError, UnsupportedError
+from octavo.errors import CancelledError, SettingError, UnsupportedError
 from octavo.server.guard import Rules, check_address
 from octavo.server.sse import EventStream
 from serving import END, PLAIN, THINKER, ScriptedSession, serving
@@ -266,6 +266,17 @@ def test_stopping_ends_what_runs_and_closes_the_model() -> None:
     assert session.streams[0].cancelled.is_set()
     assert session.closed.is_set()
     connection.close()
+
+
+def test_what_ended_with_its_model_may_be_asked_again() -> None:
+    """A server that stops, or a model that is given up by force, under a request."""
+    session = ScriptedSession(PLAIN, *[CancelledError("the model is given up")] * 3)
+    kinds = ("unavailable_error", "overloaded_error", "unavailable_error")
+    with serving(session) as address:
+        for path, kind in zip(PATHS, kinds, strict=True):
+            answer = httpx.post(address + path, json=BODIES[path])
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+            assert answer.json()["error"]["type"] == kind
 
 
 def test_pings_come_while_nothing_else_does() -> None:

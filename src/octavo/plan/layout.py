@@ -153,6 +153,7 @@ def lay_out(case: Case, choice: Choice) -> Plan:
         weight_bytes=case.kinds,
         context=choice.context,
         context_reason=_context_reason(case, choice.context),
+        known_context=config.context_length,
         sequences=choice.sequences,
         batch_tokens=batch_tokens,
         draft_tokens=draft_tokens,

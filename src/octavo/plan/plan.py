@@ -68,6 +68,7 @@ class Plan:
     weight_bytes: Mapping[str, int]  # by kind: trunk, embedding, head, experts, mtp
     context: int  # tokens of prompt and answer of one sequence
     context_reason: str
+    known_context: int  # the longest that the model was trained for
     sequences: int  # at once, each with the whole context
     batch_tokens: int  # most prompt tokens of one step
     draft_tokens: int  # most tokens guessed ahead

@@ -7,7 +7,13 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 
-from octavo.errors import CacheFullError, ContextFullError, OctavoError, UnsupportedError
+from octavo.errors import (
+    CacheFullError,
+    CancelledError,
+    ContextFullError,
+    OctavoError,
+    UnsupportedError,
+)
 
 CONTEXT_CODE = "context_length_exceeded"
 RETRY_SECONDS = 2
@@ -113,8 +119,10 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, ContextFullError) and not isinstance(error, CacheFullError):
         full = (error.n_tokens, error.limit_tokens) if error.n_tokens else None
         return Fault(error.status, message, "messages", CONTEXT_CODE, full_context=full)
-    waits = error.status in (429, 503)
-    return Fault(error.status, message, retry_after_seconds=RETRY_SECONDS if waits else None)
+    # What nobody's client cancelled ended with the model, which may be there again soon.
+    status = 503 if isinstance(error, CancelledError) else error.status
+    waits = status in (429, 503)
+    return Fault(status, message, retry_after_seconds=RETRY_SECONDS if waits else None)
 
 
 def _validation(error: RequestValidationError) -> Fault:

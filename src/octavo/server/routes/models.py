@@ -105,7 +105,7 @@ def _entry(resident: Resident) -> dict[str, Any]:
         plan = resident.session.plan
         entry["meta"] = {
             "n_ctx": plan.context,
-            "n_ctx_train": plan.context,
+            "n_ctx_train": plan.known_context,
             "n_vocab": resident.session.tokenizer.vocab_size,
             "size": plan.file_bytes,
             "architecture": plan.architecture,
