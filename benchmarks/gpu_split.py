@@ -9,13 +9,13 @@ a layer). One JSON line a result; the last one compares the plan's video memory 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pynvml as nvml
 import torch
 
 import octavo
@@ -104,6 +104,8 @@ class Peak:
     """Video memory of the whole card as nvidia-smi tells it, watched by a thread."""
 
     def __init__(self) -> None:
+        nvml.nvmlInit()
+        self._card = nvml.nvmlDeviceGetHandleByIndex(0)
         self.idle_mib = self.mib = self._now()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -113,14 +115,9 @@ class Peak:
             time.sleep(0.05)
 
     def _now(self) -> int:
-        command = [
-            "nvidia-smi",
-            "--query-gpu=memory.used",
-            "--format=csv,noheader,nounits",
-            "-i",
-            "0",
-        ]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        # Without what the driver keeps for itself, as nvidia-smi shows it.
+        memory = nvml.nvmlDeviceGetMemoryInfo(self._card, version=nvml.nvmlMemory_v2)
+        return int(memory.used) >> 20
 
 
 def memory(session: Session, peak: Peak) -> dict[str, Any]:
@@ -163,6 +160,7 @@ def main() -> None:
     parser.add_argument("--cache-format", default="f16")
     parser.add_argument("--batch", type=int, help="most tokens of a step")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--threads", type=int, help="of the processor")
     parser.add_argument("--profile", action="store_true", help="kernels of a generated token")
     args = parser.parse_args()
     prompts = [int(n) for n in args.prefill.split(",") if int(n)]
@@ -170,6 +168,7 @@ def main() -> None:
     wishes: dict[str, Any] = {"context": context, "sequences": 1, "cache_format": args.cache_format}
     wishes |= {"placement": args.placement} if args.placement else {}
     wishes |= {"batch": args.batch} if args.batch else {}
+    wishes |= {"threads": args.threads} if args.threads else {}
     peak, began = Peak(), time.perf_counter()
     with octavo.load(
         args.file, backend="gpu", speculate="off", video_bytes=int(args.vram), **wishes

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from octavo.ops.gpu import quants
 from octavo.ops.gpu.arrange import add
+from octavo.ops.gpu.branches import Branch
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.gated import (
     Matrices,
@@ -113,8 +114,9 @@ def experts(
         split, block = bank.memo[SPLIT]
         found: Tensor = split.run(block, x, ids, weights, beside)
         return found
+    branch = None if beside is None else Branch(beside)
     routed = weighted_sum(x, on_device(bank), ids, weights)
-    return routed if beside is None else add(routed, beside())
+    return routed if branch is None else add(routed, branch.join())
 
 
 def weighted_sum(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import triton
 import triton.language as tl
 
 from octavo.ops.gpu import quants
+from octavo.ops.gpu.branches import Branch
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.rows import (
     FEW_TOKENS,
@@ -143,8 +145,13 @@ def linear(x: Tensor, weights: tuple[Weight, ...]) -> tuple[Tensor, ...]:
     """See `octavo.ops.linear`; weights of one format are computed together."""
     results: list[Tensor] = [None] * len(weights)
     given = halve(x) if len(x) >= HALF_TOKENS else x
-    for chunk in _launches(weights):
-        out = _product(given, tuple(weights[i] for i in chunk))
+    first, *more = _launches(weights)
+    branches = [
+        Branch(partial(_product, given, tuple(weights[i] for i in chunk))) for chunk in more
+    ]
+    products = [_product(given, tuple(weights[i] for i in first))]
+    products += [branch.join() for branch in branches]
+    for chunk, out in zip((first, *more), products, strict=True):
         column = 0
         for i in chunk:
             n_rows = weights[i].shape[0]

@@ -154,11 +154,8 @@ class Split:
     def publish(self, slots: Ids) -> None:
         """From the next step on, these are the slots: (blocks, experts) int32."""
         np.copyto(self.slots, slots)
-        is_absent = self.slots < 0
-        places = np.where(is_absent, np.cumsum(is_absent, axis=1) - 1, -1)
-        np.copyto(self._host_tables[1].numpy(), places, casting="same_kind")
-        self._tables[:2].copy_(self._host_tables[:2], non_blocking=True)
-        self._last = None
+        self._tables[0].copy_(self._host_tables[0], non_blocking=True)
+        self._has_places, self._last = False, None
         self._drop()
 
     @contextmanager
@@ -226,7 +223,17 @@ class Split:
             self._rooms[n_tokens] = Room(n_blocks, n_tokens, x.shape[1], ids.shape[1])
         return self._rooms[n_tokens]
 
+    def _place(self) -> None:
+        """Who is not on the card comes in this order: long steps alone ask for it."""
+        is_absent = self.slots < 0
+        places = np.where(is_absent, np.cumsum(is_absent, axis=1) - 1, -1)
+        np.copyto(self._host_tables[1].numpy(), places, casting="same_kind")
+        self._tables[1].copy_(self._host_tables[1], non_blocking=True)
+        self._has_places = True
+
     def _many(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
+        if not self._has_places:
+            self._place()
         if self._ring.is_dry:  # what later steps need is allocated now
             self._room(SHARED_TOKENS, x, ids)
         absent, n_first = np.flatnonzero(self.slots[block] < 0), self._group * len(self._ring)
