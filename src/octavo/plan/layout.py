@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.gguf.header import TensorInfo
 from octavo.gguf.meta import Metadata
 from octavo.kv.cache import pages_of
 from octavo.models.config import Config
 from octavo.plan import memory
-from octavo.plan.gpus import Gpu
 from octavo.plan.hardware import Hardware
 from octavo.plan.plan import Place, Placement, Plan, Video
 from octavo.plan.wishes import Wishes
+
+if TYPE_CHECKING:
+    from octavo.plan.gpus import Gpu
 
 # An agent's system prompt with its tools takes some 18 000 tokens, so less is no good default;
 # more takes memory from everything else, and is there for the asking.
@@ -38,9 +40,14 @@ READ_BYTES = 4 * 10**9
 # Planning to the edge ends in swapping.
 _RESERVE_BYTES = 512 << 20
 _RESERVE_SHARE = 0.08
-# A bare CUDA context took 527 MiB on an H200 with driver 580; smaller cards take less.
-CONTEXT_BYTES = 553 * 10**6
+# A context with the kernels in it took 829 MB on an H200 with driver 580, a bare one 553 MB; smaller
+# cards take less. What is left at last goes to experts.
+CONTEXT_BYTES = 830 * 10**6
 _SLACK_SHARE = 0.01
+# Where the driver hands out main memory when a card is full, nothing fails: all becomes ten times
+# slower. So a card is not filled as far there.
+_SPILL_BYTES = 512 << 20
+_SPILL_SHARE = 0.08
 # Below two tokens' worth of experts a block, each one evicts what the next one needs.
 _LEAST_TOKENS_OF_SLOTS = 2
 
@@ -176,6 +183,15 @@ def lay_out(case: Case, choice: Choice) -> Plan:
     )
 
 
+def _slack_bytes(gpu: Gpu, limit_bytes: int, *, may_spill: bool) -> int:
+    """What is left free of `limit_bytes`; with what lies above them it is enough not to spill."""
+    slack = int(_SLACK_SHARE * limit_bytes)
+    if not may_spill:
+        return slack
+    margin = max(_SPILL_BYTES, int(_SPILL_SHARE * gpu.total_bytes))
+    return max(slack, margin - (gpu.free_bytes - limit_bytes))
+
+
 def _video(case: Case, choice: Choice, steps_bytes: int, drafts: bool) -> Video:
     """The card's share, next to `steps_bytes` of cache, states and scratch."""
     gpu, config = case.gpu, case.config
@@ -193,7 +209,7 @@ def _video(case: Case, choice: Choice, steps_bytes: int, drafts: bool) -> Video:
         n_blocks -= config.n_mtp
     limit = min(gpu.free_bytes, case.wishes.video_bytes or gpu.free_bytes)
     ring_bytes = min(memory.RING_EXPERTS, n_experts) * slot_bytes
-    slack_bytes = int(_SLACK_SHARE * limit)
+    slack_bytes = _slack_bytes(gpu, limit, may_spill=case.hardware.pin_limit_bytes is not None)
     taken = sum(on_card.values()) + steps_bytes + ring_bytes + CONTEXT_BYTES + slack_bytes
     n_slots = max(0, limit - taken) // slot_bytes if slot_bytes else 0
     pinned = left.get("experts", 0) + (case.draft_experts if drafts and not is_whole else 0)
