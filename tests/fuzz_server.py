@@ -44,7 +44,7 @@ from octavo.text.formats._declared import Tools
 from octavo.text.split import Content, Event, Reasoning, Splitter, ToolCalled
 from octavo.text.template import Template
 from octavo.types import SamplingParams
-from serving import END, ScriptedSession, ScriptedStream
+from serving import END, Gate, ScriptedSession, ScriptedStream
 from tiny_vocabulary import CHATML
 from tool_texts import TEMPLATES, written
 
@@ -73,7 +73,7 @@ class Quick(ScriptedSession):
 
     def __init__(self) -> None:
         super().__init__(TEMPLATES["qwen3_xml"] + CHATML, context=4096)
-        self.gate = threading.Semaphore(10**12)
+        self.gate = Gate(10**12)
         self._n = 0
 
     def submit(

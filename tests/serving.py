@@ -68,17 +68,55 @@ def make_plan(**values: Any) -> Plan:
     return Plan(**(empty | plain | values))
 
 
-class ScriptedStream:
-    """The tokens of one script. Before each it waits for `gate`; ends when cancelled."""
+class Gate:
+    """Permits for tokens. Who listens is called when there are more."""
 
-    def __init__(
-        self, ids: Sequence[int], finish: FinishReason, n_prompt: int, gate: threading.Semaphore
-    ) -> None:
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._changed = threading.Condition()
+        self._listeners: list[Callable[[], None]] = []
+
+    def release(self, n: int = 1) -> None:
+        with self._changed:
+            self._n += n
+            self.tell()
+
+    def tell(self) -> None:
+        """Have everyone look."""
+        with self._changed:
+            self._changed.notify_all()
+            for listener in self._listeners:
+                with contextlib.suppress(RuntimeError):  # its server has ended
+                    listener()
+
+    def take(self, wait: bool, is_enough: Callable[[], bool]) -> bool:
+        """Use up a permit, if there is one, or wait for it until it is enough."""
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._n > 0 or is_enough())
+            if is_enough() or self._n == 0:
+                return False
+            self._n -= 1
+            return True
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        with self._changed:
+            self._listeners.append(wake)
+
+
+class ScriptedStream:
+    """The tokens of one script. Each takes a permit of `gate`; ends when cancelled.
+
+    `reports`: it tells of the prompt in ten steps, too.
+    """
+
+    def __init__(self, ids: Sequence[int], finish: FinishReason, n_prompt: int, gate: Gate) -> None:
         self._ids = list(ids)
         self._finish = finish
         self._gate = gate
         self._n_prompt = n_prompt
         self.n_logprobs: int | None = None
+        self.reports = False
         self.error: OctavoError | None = None
         self.cancelled = threading.Event()
         self.finish_reason: FinishReason | None = None
@@ -96,27 +134,30 @@ class ScriptedStream:
             first_token_seconds=0.5,
         )
 
-    def __iter__(self) -> Iterator[Token]:
+    def items(self, *, wait: bool = True) -> Iterator[Token | PromptProgress | None]:
+        cached, total = 3, self._n_prompt
+        for step in range(1, 11) if self.reports else ():
+            done = cached + (total - cached) * step // 10
+            yield PromptProgress(total, cached, done, step / 100)
+        self.reports = False
         while self._ids and not self.cancelled.is_set():
-            if not self._gate.acquire(timeout=0.02):
-                continue
-            self.n_read += 1
-            yield self._token(self._ids.pop(0))
+            if self._gate.take(wait, self.cancelled.is_set):
+                self.n_read += 1
+                yield self._token(self._ids.pop(0))
+            elif not wait and not self.cancelled.is_set():
+                yield None
         if self.error is not None:
             raise self.error
         is_cancelled = self.cancelled.is_set()
         self.finish_reason = self.finish_reason or ("cancelled" if is_cancelled else self._finish)
 
-    def items(self) -> Iterator[Token | PromptProgress]:
-        """Tells of the prompt in ten steps, too."""
-        cached, total = 3, self._n_prompt
-        for step in range(1, 11):
-            done = cached + (total - cached) * step // 10
-            yield PromptProgress(total, cached, done, step / 100)
-        yield from self
+    def listen(self, wake: Callable[[], None]) -> None:
+        self._gate.listen(wake)
+        wake()
 
     def cancel(self) -> None:
         self.cancelled.set()
+        self._gate.tell()
 
     def _token(self, id: int) -> Token:
         if self.n_logprobs is None:
@@ -143,7 +184,7 @@ class ScriptedSession:
         self.requests: list[tuple[str, SamplingParams]] = []
         self.asked: list[ChatRequest] = []
         self.streams: list[ScriptedStream] = []
-        self.gate = threading.Semaphore(10**6)
+        self.gate = Gate(10**6)
         self.closed = threading.Event()
         self._scripts = list(scripts)
         self._chat = Chat(self, self.tokenizer, self.template)
@@ -180,7 +221,7 @@ class ScriptedSession:
 
     def hold(self) -> None:
         """Let no token come without a permit of `gate`."""
-        self.gate = threading.Semaphore(0)
+        self.gate = Gate(0)
 
     def ask(self, request: ChatRequest) -> Reply:
         self.asked.append(request)
@@ -228,6 +269,7 @@ class ScriptedSession:
         finish: FinishReason = "stop" if whole != text and len(made) <= limit else "length"
         stream = ScriptedStream(made[:limit], finish, len(ids), self.gate)
         stream.n_logprobs, stream.error = params.n_logprobs, error
+        stream.reports = params.report_progress
         if params.prompt_logprobs:
             stream.prompt_tokens = [stream._token(id) for id in ids[1:]]
         self.streams.append(stream)

@@ -25,7 +25,7 @@ LAYERS = (
     ("models",),
     ("plan", "experts"),
     ("engine",),
-    ("quantize", "chat", "session", "loading", "documents", "evals"),
+    ("quantize", "chat", "reply", "session", "loading", "documents", "evals"),
     ("server", "doctor", "deploy", "cli"),
     ("__init__", "__main__"),
 )

@@ -52,7 +52,7 @@ class ScriptedStream:
     def usage(self) -> Usage:
         return Usage(prompt_tokens=5, completion_tokens=self.n_read, generation_seconds=1.0)
 
-    def __iter__(self) -> Iterator[Token]:
+    def items(self, *, wait: bool = True) -> Iterator[Token]:
         while self._ids:
             self.n_read += 1
             yield Token(self._ids.pop(0))

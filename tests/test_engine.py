@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import queue
 import threading
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from octavo.engine.engine import Engine
 from octavo.errors import BusyError, ContextFullError, OctavoError, RequestError, UnsupportedError
-from octavo.types import GrammarSpec, SamplingParams
+from octavo.types import GrammarSpec, SamplingParams, Token
 from scripted_model import ScriptedModel, counting, make_engine, saying
 
 GREEDY = SamplingParams(temperature=0)
@@ -272,20 +273,31 @@ def test_embedding_needs_a_pooling() -> None:
         engine.embed([[1]])
 
 
-def test_wake_is_called_for_every_event() -> None:
-    calls = []
-    with make_engine(ScriptedModel(counting)) as engine:
-        engine.submit([1], greedy(3), wake=lambda: calls.append(1)).ids()
-        for _ in range(100):
-            if len(calls) == 4:
-                break
-            threading.Event().wait(0.01)
-    assert len(calls) == 4
+def test_who_listens_is_called_for_every_event() -> None:
+    calls: queue.SimpleQueue[int] = queue.SimpleQueue()
+    model = ScriptedModel(counting)
+    model.hold()
+    with make_engine(model) as engine:
+        stream = engine.submit([1], greedy(3))
+        stream.listen(lambda: calls.put(1))
+        items = stream.items(wait=False)
+        assert calls.get(timeout=20)
+        assert next(items) is None
+        model.free()
+        for _ in range(4):  # three tokens and the end
+            assert calls.get(timeout=20)
+        assert [item.id for item in items if isinstance(item, Token)] == [2, 3, 4]
+    assert calls.empty()
 
 
-def test_failing_wake_ends_its_request_only() -> None:
-    with make_engine(ScriptedModel(counting), context=4000) as engine:
-        stream = engine.submit([1], GREEDY, wake=lambda: [][0])
+def test_failing_listener_ends_its_request_only() -> None:
+    model = ScriptedModel(counting)
+    model.hold()
+    with make_engine(model, context=4000) as engine:
+        stream = engine.submit([1], GREEDY)
+        is_first = iter([True])
+        stream.listen(lambda: None if next(is_first, False) else [][0])
+        model.free()
         stream.ids()
         assert stream.finish_reason == "cancelled"
         assert engine.submit([1], greedy(1)).ids() == [2]

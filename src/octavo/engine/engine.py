@@ -98,13 +98,11 @@ class Engine:
         params: SamplingParams = DEFAULT_PARAMS,
         *,
         marks: Iterable[int] = (),
-        wake: Callable[[], None] | None = None,
     ) -> Stream:
         """Generate after the prompt `ids`; returns at once. Any thread may call it.
 
         Args:
             marks: token counts of the prompt where another prompt may branch off.
-            wake: called on the engine's thread after each event; must be quick.
 
         Raises:
             RequestError: the prompt is empty or an id is none of the model's.
@@ -116,7 +114,6 @@ class Engine:
             raise BusyError("too many requests are waiting", "Try again in a while.")
         try:
             job = self._intake.sequence(ids, params, marks)
-            job.mailbox.wake = wake
             self._enter(partial(self._scheduler.add, job))
         except BaseException:
             self._places.release()

@@ -25,7 +25,7 @@ class Mailbox:
         self.finish: FinishReason | None = None
         self.error: OctavoError | None = None
         self.usage = Usage()
-        self.wake: Callable[[], None] | None = None  # called after every event
+        self.wake: Callable[[], None] | None = None  # see `Stream.listen`
 
     def post(self, item: Token | PromptProgress) -> None:
         self.events.put(item)
@@ -37,11 +37,12 @@ class Mailbox:
             self.usage, self.error, self.finish = usage, error, finish
             self.events.put(None)
             self._call_wake()
+            self.wake = None
 
     def _call_wake(self) -> None:
         try:
-            if self.wake is not None:
-                self.wake()
+            if (wake := self.wake) is not None:
+                wake()
         except Exception:  # the caller's fault must not stop the engine: its request ends
             self.wake = None
             self.cancelled.set()
@@ -80,17 +81,28 @@ class Stream(Iterator[Token]):
             if isinstance(item, Token):
                 return item
 
-    def items(self) -> Iterator[Token | PromptProgress]:
+    def items(self, *, wait: bool = True) -> Iterator[Token | PromptProgress | None]:
         """Tokens, and before them how far the prompt is, if `report_progress` asked for it.
+
+        Where `wait` is false, None comes when nothing else has come yet: ask again later.
 
         Raises:
             OctavoError: the request failed.
         """
         try:
             while True:
-                yield self._next()
+                is_there = wait or self._ended or not self._mailbox.events.empty()
+                yield self._next() if is_there else None
         except StopIteration:
             return
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called now and after whatever comes, on the engine's thread: be quick.
+
+        If it raises, the request is cancelled.
+        """
+        self._mailbox.wake = wake
+        wake()
 
     @property
     def prompt_tokens(self) -> list[Token]:

@@ -1,10 +1,10 @@
-"""Answers on their way to the event loop: threads wait for the engine, the loop for them."""
+"""Answers on their way from the engine's thread to the event loop, which never waits for them."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 import anyio.to_thread
 from fastapi import Request
@@ -21,25 +21,27 @@ class ClientGoneError(Exception):
 
 
 class Feed:
-    """The events of several replies, in the order in which they come.
+    """The events of several replies; each holds one of the resident's places until it has ended.
 
-    Each reply holds one of the resident's places until it has ended.
+    The engine only says that there is something. It is read on the event loop, by who awaits
+    `news`, or, when that one is gone, by the feed itself: to see the end.
     """
 
     def __init__(self, resident: Resident, replies: Sequence[Reply]) -> None:
         self.replies = list(replies)
-        self._resident = resident
-        self._loop = asyncio.get_running_loop()
-        self.n_generated = [0] * len(self.replies)  # tokens, up to the latest event of each
         self.on_answer: Callable[[Answer], None] = lambda answer: None
-        self._items: asyncio.Queue[tuple[int, int, Event | OctavoError | None]] = asyncio.Queue()
-        for index, reply in enumerate(self.replies):
-            name = f"octavo-reply-{index}"
-            threading.Thread(target=self._pump, args=(index, reply), name=name, daemon=True).start()
+        self._resident = resident
+        self._running = dict(enumerate(self.replies))
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._is_called = False  # the loop knows that there is something to read
+        self._is_cancelled = False
+        for reply in self.replies:
+            reply.listen(self._call)
 
     @property
     def answers(self) -> list[Answer]:
-        """Whole when the feed has ended."""
+        """Whole when the feed is over."""
         return [reply.answer for reply in self.replies]
 
     @property
@@ -47,37 +49,48 @@ class Feed:
         """Of the first reply, known from the beginning."""
         return self.replies[0].prompt_tokens
 
+    @property
+    def n_generated(self) -> int:
+        """Tokens of the first reply, up to the event that was read last."""
+        return self.replies[0].n_generated
+
+    @property
+    def is_over(self) -> bool:
+        """All replies were read to their ends."""
+        return not self._running
+
     def cancel(self) -> None:
-        """End the replies that still run, within a step of the engine."""
-        for reply in self.replies:
+        """End the replies that still run, within a step of the engine. Nobody reads them on."""
+        self._is_cancelled = True
+        for reply in self._running.values():
             reply.cancel()
+        self._read_off()
 
     def answer_now(self) -> bool:
         """End the thinking of all replies; False if none of them thinks."""
         return any([reply.answer_now() for reply in self.replies])
 
-    async def events(self) -> AsyncIterator[tuple[int, Event | Answer]]:
-        """(number of the reply, event); the `Answer` is the last of each.
+    async def news(self) -> None:
+        """Wait until there may be something `ready`."""
+        await self._news.wait()
+
+    def ready(self) -> Iterator[tuple[int, Event | Answer]]:
+        """(number of the reply, event) of all that has come; the `Answer` is the last of each.
 
         Raises:
             OctavoError: one of them failed; the others are cancelled.
         """
-        running = len(self.replies)
-        while running:
-            index, self.n_generated[index], item = await self._items.get()
-            if isinstance(item, OctavoError):
-                self.cancel()
-                raise item
-            if item is not None:
-                yield index, item
-                continue
-            running -= 1
-            answer = self.replies[index].answer
-            if answer.finish_reason == "cancelled":
-                raise CancelledError("the server is stopping", "Ask again later.")
-            self._resident.tally.reasoning_only += answer.stopped_thinking
-            self.on_answer(answer)
-            yield index, answer
+        self._news.clear()
+        self._is_called = False  # before reading: what comes during it is called out again
+        try:
+            for index in [*self._running]:
+                for event in self._read(index):
+                    yield index, event
+                if index not in self._running:
+                    yield index, self._answer(index)
+        except OctavoError:
+            self.cancel()
+            raise
 
     async def whole(self, request: Request) -> list[Answer]:
         """Wait for all answers.
@@ -86,44 +99,72 @@ class Feed:
             OctavoError: one of them failed.
             ClientGoneError: the client left; they are cancelled.
         """
-        drain = asyncio.ensure_future(self._drain())
+        end = asyncio.ensure_future(self._end())
         gone = asyncio.ensure_future(_gone(request))
         try:
-            await asyncio.wait({drain, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not drain.done():
+            await asyncio.wait({end, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not end.done():
                 Record.of(request).finish = "gone"
                 raise ClientGoneError
-            drain.result()
+            end.result()
         finally:
             self.cancel()
-            for task in (drain, gone):
+            for task in (end, gone):
                 task.cancel()
-            await asyncio.gather(drain, gone, return_exceptions=True)
+            await asyncio.gather(end, gone, return_exceptions=True)
         Record.of(request).add(self.answers)
         return self.answers
 
-    async def _drain(self) -> None:
-        async for _ in self.events():
-            pass
+    async def _end(self) -> None:
+        while not self.is_over:
+            await self.news()
+            for _ in self.ready():
+                pass
 
-    def _pump(self, index: int, reply: Reply) -> None:
-        last: OctavoError | None = None
+    def _answer(self, index: int) -> Answer:
+        answer = self.replies[index].answer
+        if answer.finish_reason == "cancelled":
+            raise CancelledError("the server is stopping", "Ask again later.")
+        self._resident.tally.reasoning_only += answer.stopped_thinking
+        self.on_answer(answer)
+        return answer
+
+    def _read(self, index: int) -> Iterator[Event]:
+        """What has come of one reply; gives back its place if that is all."""
+        reply = self._running[index]
         try:
-            for event in reply:
-                self._put(index, event)
-        except OctavoError as error:
-            last = error
-        except Exception as error:  # nobody may be left waiting
-            last = OctavoError(f"the answer failed: {error!r}", "Please report this.")
+            yield from reply.ready()
+        except Exception as error:
+            self._leave(index)
+            if isinstance(error, OctavoError):
+                raise
+            raise OctavoError(f"the answer failed: {error!r}", "Please report this.") from error
+        if reply.is_over:
+            self._leave(index)
+
+    def _leave(self, index: int) -> None:
+        del self._running[index]
         self._resident.release()
-        self._put(index, last)
 
-    def _put(self, index: int, item: Event | OctavoError | None) -> None:
-        entry = (index, self.replies[index].n_generated, item)
-        try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, entry)
-        except RuntimeError:  # the loop is closed: nobody listens
-            self.replies[index].cancel()
+    def _call(self) -> None:
+        """Something has come: tell the loop, unless it knows. On the engine's thread."""
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon_threadsafe(self._hear)
+
+    def _hear(self) -> None:
+        if self._is_cancelled:
+            self._read_off()
+        else:
+            self._news.set()
+
+    def _read_off(self) -> None:
+        """Read what nobody wants any more, to see which replies have ended."""
+        self._is_called = False
+        for index in [*self._running]:
+            with contextlib.suppress(OctavoError):
+                for _ in self._read(index):
+                    pass
 
 
 async def begin(resident: Resident, n: int, ask: Callable[[Served], Sequence[Reply]]) -> Feed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import anyio.to_thread
@@ -10,17 +10,17 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from octavo.chat import Answer
-from octavo.errors import OctavoError
 from octavo.server import sse
 from octavo.server.asking import ask, awake, prompt_of, resident_of
 from octavo.server.encoding import Json
-from octavo.server.faults import fault_of
-from octavo.server.feed import Feed
+from octavo.server.faults import Fault
 from octavo.server.record import Record
 from octavo.server.schema import answers
+from octavo.server.telling import Words, tell
 from octavo.server.wire.answers import ClaudeCount, ClaudeMessage
 from octavo.server.wire.anthropic import MessagesBody
 from octavo.server.wire.anthropic_answer import MessageWriter
+from octavo.text.split import Event
 
 router = APIRouter(tags=["Anthropic"])
 
@@ -35,12 +35,14 @@ async def messages(body: MessagesBody, request: Request) -> Response:
         return Json(writer.whole(answer))
     record = Record.of(request)
 
-    def gone() -> None:
-        record.finish = "gone"
+    def write(_: int, event: Event | Answer) -> bytes:
+        return _joined(writer.end(event) if isinstance(event, Answer) else writer.event(event))
 
-    return sse.EventStream(
-        _events(feed, writer, record), on_end=feed.cancel, on_gone=gone, ping=_event("ping", {})
-    )
+    def fail(fault: Fault) -> bytes:
+        return sse.event(fault.body(record.path, record.id), "error")
+
+    begin = _joined(writer.begin(feed.prompt_tokens))
+    return tell(feed, Words(begin, write, fail, ping=_event("ping", {})), request)
 
 
 @router.post("/v1/messages/count_tokens", responses=answers(ClaudeCount))
@@ -50,21 +52,6 @@ async def count_tokens(body: MessagesBody, request: Request) -> Json:
     resident = await awake(request)
     prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
     return Json({"input_tokens": len(prompt.ids)})
-
-
-async def _events(feed: Feed, writer: MessageWriter, record: Record) -> AsyncIterator[bytes]:
-    """The stream. It begins at once, however long the prompt takes."""
-    yield _joined(writer.begin(feed.prompt_tokens))
-    try:
-        async for _, event in feed.events():
-            if isinstance(event, Answer):
-                record.add(feed.answers)
-                yield _joined(writer.end(event))
-            else:
-                yield _joined(writer.event(event))
-    except OctavoError as error:
-        record.finish = "error"
-        yield sse.event(fault_of(error).body(record.path, record.id), "error")
 
 
 def _joined(events: Iterable[tuple[str, dict[str, Any]]]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -11,15 +11,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from octavo.chat import Answer
-from octavo.errors import OctavoError, RequestError
+from octavo.errors import RequestError
 from octavo.server import sse
 from octavo.server.asking import awake, complete, prompt_of, resident_of
 from octavo.server.encoding import Json
-from octavo.server.faults import fault_of
-from octavo.server.feed import Feed
+from octavo.server.faults import Fault
 from octavo.server.record import Record
 from octavo.server.resident import Served
 from octavo.server.schema import NAMES_MODEL, answers
+from octavo.server.telling import Words, tell
 from octavo.server.wire.answers import (
     NativeCompletion,
     PlainContent,
@@ -39,6 +39,7 @@ from octavo.server.wire.native import (
 )
 from octavo.text import formats
 from octavo.text.infill import Infill
+from octavo.text.split import Event
 from octavo.text.template import Template
 from octavo.types import SamplingParams
 
@@ -85,10 +86,16 @@ async def _complete(prompt: str | list[int], body: NativeBody, request: Request)
         return Json(writer.whole())
     record = Record.of(request)
 
-    def gone() -> None:
-        record.finish = "gone"
+    def write(_: int, event: Event | Answer) -> bytes:
+        if isinstance(event, Answer):
+            return sse.event(writer.last())
+        return sse.event(writer.chunk(event, feed.prompt_tokens, feed.n_generated))
 
-    return sse.EventStream(_chunks(feed, writer, record), on_end=feed.cancel, on_gone=gone)
+    def fail(fault: Fault) -> bytes:
+        return sse.event(fault.body(record.path, record.id))
+
+    # This API has no event for a beginning.
+    return tell(feed, Words(sse.COMMENT_PING, write, fail), request)
 
 
 @router.post("/tokenize", responses=answers(TokenIds))
@@ -150,21 +157,6 @@ async def props(request: Request) -> Json:
             "is_sleeping": False,
         }
     )
-
-
-async def _chunks(feed: Feed, writer: NativeWriter, record: Record) -> AsyncIterator[bytes]:
-    """The stream. A ping comes at once, as this API has no event for a beginning."""
-    yield sse.COMMENT_PING
-    try:
-        async for _, event in feed.events():
-            if isinstance(event, Answer):
-                record.add(feed.answers)
-                yield sse.event(writer.last())
-            else:
-                yield sse.event(writer.chunk(event, feed.prompt_tokens, feed.n_generated[0]))
-    except OctavoError as error:
-        record.finish = "error"
-        yield sse.event(fault_of(error).body(record.path, record.id))
 
 
 def _prompt(session: Served, given: str | list[int | str]) -> str | list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,20 +11,21 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from octavo.chat import Answer
-from octavo.errors import OctavoError
 from octavo.server import sse
 from octavo.server.asking import ask, awake, complete, resident_of
 from octavo.server.encoding import Json
-from octavo.server.faults import fault_of
+from octavo.server.faults import Fault
 from octavo.server.feed import Feed
 from octavo.server.leaving import while_here
 from octavo.server.record import Record
 from octavo.server.schema import answers
+from octavo.server.telling import Words, tell
 from octavo.server.wire.answers import ChatCompletion, Embeddings, TextCompletion
 from octavo.server.wire.body import stops
 from octavo.server.wire.openai import ChatBody, CompletionBody, EmbeddingBody
 from octavo.server.wire.openai_answer import ChatWriter, TextWriter
 from octavo.text.infill import Infill
+from octavo.text.split import Event
 from octavo.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["OpenAI"])
@@ -117,29 +117,18 @@ async def _respond(
         return Json(writer.whole())
     record = Record.of(request)
 
-    def gone() -> None:
-        record.finish = "gone"
+    def write(index: int, event: Event | Answer) -> bytes:
+        if isinstance(event, Answer):
+            return sse.event(writer.last(index, event))
+        chunk = writer.chunk(index, event)
+        return b"" if chunk is None else sse.event(chunk)
 
-    return sse.EventStream(_chunks(feed, writer, record), on_end=feed.cancel, on_gone=gone)
+    def fail(fault: Fault) -> bytes:
+        return sse.event(fault.body(record.path, record.id)) + sse.DONE
 
+    def end() -> bytes:
+        counts = writer.usage()
+        return sse.DONE if counts is None else sse.event(counts) + sse.DONE
 
-async def _chunks(
-    feed: Feed, writer: ChatWriter | TextWriter, record: Record
-) -> AsyncIterator[bytes]:
-    """The stream. The first chunks come at once, however long the prompt takes."""
-    for index in range(len(feed.replies)):
-        yield sse.event(writer.first(index))
-    try:
-        async for index, event in feed.events():
-            if isinstance(event, Answer):
-                yield sse.event(writer.last(index, event))
-            elif (chunk := writer.chunk(index, event)) is not None:
-                yield sse.event(chunk)
-    except OctavoError as error:
-        record.finish = "error"
-        yield sse.event(fault_of(error).body(record.path, record.id))
-    else:
-        record.add(feed.answers)
-        if (counts := writer.usage()) is not None:
-            yield sse.event(counts)
-    yield sse.DONE
+    begin = b"".join(sse.event(writer.first(index)) for index in range(len(feed.replies)))
+    return tell(feed, Words(begin, write, fail, end), request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import anyio.to_thread
@@ -10,14 +10,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from octavo.chat import Answer
-from octavo.errors import OctavoError, RequestError
+from octavo.errors import RequestError
 from octavo.server import sse
 from octavo.server.asking import ask, awake, prompt_of, resident_of
 from octavo.server.encoding import Json
-from octavo.server.faults import Fault, RefusedError, fault_of
-from octavo.server.feed import Feed
-from octavo.server.record import Record
+from octavo.server.faults import Fault, RefusedError
 from octavo.server.schema import answers
+from octavo.server.telling import Words, tell
 from octavo.server.wire.answers import (
     ResponseDeleted,
     ResponseInput,
@@ -27,6 +26,7 @@ from octavo.server.wire.answers import (
 from octavo.server.wire.responses import ResponsesBody
 from octavo.server.wire.responses_answer import Named, ResponseWriter
 from octavo.server.wire.responses_store import ResponseStore, Stored, listed
+from octavo.text.split import Event
 from octavo.types import ChatRequest, Message
 
 router = APIRouter(tags=["OpenAI"])
@@ -53,13 +53,18 @@ async def responses(body: ResponsesBody, request: Request) -> Response:
         whole = writer.whole()
         keep(answer, whole)
         return Json(whole)
-    record = Record.of(request)
 
-    def gone() -> None:
-        record.finish = "gone"
+    def write(_: int, event: Event | Answer) -> bytes:
+        if not isinstance(event, Answer):
+            return _joined(writer.event(event))
+        last = list(writer.end())
+        keep(event, last[-1][1]["response"])
+        return _joined(last)
 
-    events = _events(feed, writer, record, keep)
-    return sse.EventStream(events, on_end=feed.cancel, on_gone=gone)
+    def fail(fault: Fault) -> bytes:
+        return _joined(writer.fail(fault))
+
+    return tell(feed, Words(_joined(writer.begin()), write, fail), request)
 
 
 @router.post("/v1/responses/input_tokens", responses=answers(ResponseTokens))
@@ -121,28 +126,6 @@ def _find(id: str, request: Request) -> Stored:
 def _store(request: Request) -> ResponseStore:
     store: ResponseStore = request.app.state.responses
     return store
-
-
-async def _events(
-    feed: Feed,
-    writer: ResponseWriter,
-    record: Record,
-    keep: Callable[[Answer, dict[str, Any]], None],
-) -> AsyncIterator[bytes]:
-    """The stream. It begins at once, however long the prompt takes."""
-    yield _joined(writer.begin())
-    try:
-        async for _, event in feed.events():
-            if isinstance(event, Answer):
-                record.add(feed.answers)
-                last = list(writer.end())
-                keep(event, last[-1][1]["response"])
-                yield _joined(last)
-            else:
-                yield _joined(writer.event(event))
-    except OctavoError as error:
-        record.finish = "error"
-        yield _joined(writer.fail(fault_of(error)))
 
 
 def _joined(events: Iterable[Named]) -> bytes:
