@@ -18,7 +18,7 @@ from octavo.errors import OctavoError, UnsupportedError
 from octavo.experts.residents import PROMPT_TOKENS
 from octavo.gguf.header import TensorInfo
 from octavo.ops import reference
-from octavo.ops.gpu import handoff, lanes, pinning, ring, split
+from octavo.ops.gpu import convoy, handoff, lanes, pinning, ring, split
 from octavo.ops.gpu.experts import SPLIT, on_device, weighted_sum
 from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.split import HOST_TOKENS, Split
@@ -129,8 +129,8 @@ def test_processor_and_link_share_a_step(rng: np.random.Generator) -> None:
     expected = reference.experts(given[0], bank, *given[1:])
     made, sent = make_split([bank], n_ring=2), []
     settle(made, [1])
-    send = made._send
-    made._send = lambda block, group: sent.append(group.tolist()) or send(block, group)  # type: ignore
+    send = made._convoy.send
+    made._convoy.send = lambda block, group: sent.append(group.tolist()) or send(block, group)  # type: ignore
     for pace, late in (LAZY, [[3], [5]]), (EAGER, []):
         made.pace = pace
         sent.clear()
@@ -147,8 +147,8 @@ def test_a_block_begins_to_come_while_the_one_before_is_left(rng: np.random.Gene
     made, (x, ids, weights) = make_split(banks), on_card(tokens(MANY, rng))
     whole = [to_host(weighted_sum(x, on_device(bank), ids, weights)) for bank in banks]
     log: list[int] = []
-    send = made._send
-    made._send = lambda block, group: log.append(block) or send(block, group)  # type: ignore
+    send = made._convoy.send
+    made._convoy.send = lambda block, group: log.append(block) or send(block, group)  # type: ignore
 
     def sent_by(block: int) -> list[int]:
         log.clear()
@@ -221,8 +221,8 @@ def test_groups_are_waited_for(rng: np.random.Generator, monkeypatch: pytest.Mon
     settle(made, [2])
     np.testing.assert_array_equal(to_host(gpu.experts(x, bank, ids, weights)), whole)
     # Each buffer was asked to be free before it was filled: 5 experts in groups of 2.
-    held = made._ring._lane.held  # type: ignore[attr-defined]
-    assert held == [made._ring._used[i % 2] for i in range(3)]
+    held = made._convoy._ring._lane.held  # type: ignore[attr-defined]
+    assert held == [made._convoy._ring._used[i % 2] for i in range(3)]
 
 
 def test_a_rehearsal_brings_nothing(rng: np.random.Generator) -> None:
@@ -237,8 +237,8 @@ def test_a_rehearsal_brings_nothing(rng: np.random.Generator) -> None:
 def test_runs_of_experts_are_one_copy(rng: np.random.Generator) -> None:
     bank = make_bank(rng)
     made, sent = make_split([bank], n_ring=16), []
-    made._ring.send = lambda copies: sent.append([len(s) for _, s in copies]) or 0  # type: ignore
-    made._send(0, np.array([0, 1, 2, 4, 5]))
+    made._convoy._ring.send = lambda copies: sent.append([len(s) for _, s in copies]) or 0  # type: ignore
+    made._convoy.send(0, np.array([0, 1, 2, 4, 5]))
     sizes = [len(w.data) // N_EXPERTS for w in (bank.gate, bank.up, bank.down)]
     assert sent == [[k * size for size in sizes for k in (3, 2)]]
 
@@ -253,7 +253,7 @@ def test_formats_that_the_processor_lacks(
 
 def test_the_plan_counts_on_the_same_numbers(rng: np.random.Generator) -> None:
     assert memory.SHARED_TOKENS == split.SHARED_TOKENS
-    assert memory.RING_EXPERTS == 4 * split.GROUP_EXPERTS
+    assert memory.RING_EXPERTS == 4 * convoy.GROUP_EXPERTS
     assert HOST_TOKENS >= MAX_STEP_TOKENS, "a recorded step cannot bring experts"
     assert HOST_TOKENS == PROMPT_TOKENS
     bank = make_bank(rng)

@@ -9,9 +9,7 @@ Tables change between steps only (`publish`), so both sides know the same for th
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 from octavo.errors import UnsupportedError
 from octavo.ops import cpu
 from octavo.ops.gpu.arrange import add
+from octavo.ops.gpu.convoy import Convoy
 from octavo.ops.gpu.device import Tensor, allocate, empty, pinned, room_bytes, synchronise
 from octavo.ops.gpu.experts import (
     SPLIT,
@@ -39,7 +38,6 @@ from octavo.ops.gpu.handoff import Part, Room, Spent, give, join, take, time_exp
 from octavo.ops.gpu.lanes import Lane, Mark
 from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.pinning import Pinning
-from octavo.ops.gpu.ring import Copy, Ring
 from octavo.ops.weight import ExpertBank, slot_offsets
 
 # Up to here the processor is faster than bringing experts over the link, where nearly every token
@@ -48,7 +46,6 @@ HOST_TOKENS = 32
 # Up to here it takes those with the fewest tokens. Beyond, each has too many for it to help, and
 # to ask which they are would cost the card a wait in every layer.
 SHARED_TOKENS = 1024
-GROUP_EXPERTS = 32  # of a buffer of the ring: enough for a copy at full speed
 TAIL_TOKENS = 256  # of a prompt's piece whose experts are told afterwards
 
 Ids = NDArray[np.int32]
@@ -102,12 +99,8 @@ class Split:
         n_experts = banks[0].down.shape[0]
         self._offsets = [slot_offsets(expert_bytes(bank)) for bank in banks]
         self.slot_bytes = max(offsets[-1] for offsets in self._offsets)
-        ring_experts = ring_bytes // self.slot_bytes
-        self._group = max(1, min(GROUP_EXPERTS, ring_experts // 2))
         self.n_slots = 1
         self._pool = allocate(self.slot_bytes)
-        n_buffers = max(2, ring_experts // self._group)
-        self._ring = Ring(n_buffers, self._group * self.slot_bytes)
         # Slots; places in the groups of a long step; the same where the processor takes some.
         tables = pinned(3 * len(banks) * n_experts, torch.int32).view(3, len(banks), n_experts)
         self._host_tables = tables.fill_(-1)
@@ -115,13 +108,13 @@ class Split:
         self.slots: Ids = tables[0].numpy()
         self._sources = [[_bytes_of(w.data) for w in matrices_of(bank)] for bank in banks]
         self._pooled = [self._bank_in_slots(i) for i in range(len(banks))]
+        self._convoy = Convoy(
+            self._banks, self._sources, self.slots, ring_bytes // self.slot_bytes, self.slot_bytes
+        )
         self._lane = Lane()
         self._rooms: dict[int, Room] = {}  # by most tokens
         self.pace = None if shares else ALL_BY_LINK  # None: it is measured
         self._measured: tuple[bool, Pace] | None = None
-        self._last: int | None = None  # block of the step of many tokens that is going on
-        self._follows: dict[int, int | None] = {}  # block -> the next one, as of the last time
-        self._ahead: tuple[int, deque[int]] | None = None  # (block, buffers)
         self._pinning = Pinning()
         self._tails: dict[int, Tensor] = {}
         self._asked: dict[int, Ids] = {}
@@ -155,17 +148,17 @@ class Split:
         """From the next step on, these are the slots: (blocks, experts) int32."""
         np.copyto(self.slots, slots)
         self._tables[0].copy_(self._host_tables[0], non_blocking=True)
-        self._has_places, self._last = False, None
-        self._drop()
+        self._has_places = False
+        self._convoy.forget()
 
     @contextmanager
     def rehearsing(self) -> Iterator[None]:
         """Steps inside are run for their kernels and memory: long ones bring no experts."""
-        self._ring.is_dry = True
+        self._convoy.is_dry = True
         try:
             yield
         finally:
-            self._ring.is_dry = False
+            self._convoy.is_dry = False
             self.asked()  # nobody's questions
 
     def bring(self, block: int, expert: int, slot: int) -> Mark:
@@ -209,7 +202,7 @@ class Split:
         self._asked |= {part.block: ids[part.block] for part in parts}
 
     def _few(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
-        self._end_long()
+        self._convoy.end()
         desk = self._room(HOST_TOKENS, x, ids).desk(len(x))
         part = Part(self._banks[block], block, self.slots[block], desk, self.note)
         give(part, x, ids, weights)
@@ -234,16 +227,16 @@ class Split:
     def _many(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
         if not self._has_places:
             self._place()
-        if self._ring.is_dry:  # what later steps need is allocated now
+        convoy, n_first = self._convoy, self._convoy.n_first
+        if convoy.is_dry:  # what later steps need is allocated now
             self._room(SHARED_TOKENS, x, ids)
-        absent, n_first = np.flatnonzero(self.slots[block] < 0), self._group * len(self._ring)
-        part = None
-        if len(absent) > n_first and len(x) <= SHARED_TOKENS and not self._ring.is_dry:
+        absent, part = np.flatnonzero(self.slots[block] < 0), None
+        if len(absent) > n_first and len(x) <= SHARED_TOKENS and not convoy.is_dry:
             desk = self._room(SHARED_TOKENS, x, ids).desk(len(x))
             part = Part(self._banks[block], 0, self.slots[block], desk, lambda parts, spent: None)
             give(part, x, ids, weights)
         many = ManyTokens(x, self._pooled[block], ids, weights, has_gaps=part is not None)
-        sent = self._take_sent(block, absent)
+        sent = convoy.begin(block)
         extra = None if beside is None else beside()
         self._use_first(block, many, sent)
         is_ours = np.zeros(len(self.slots[block]), bool)
@@ -252,7 +245,7 @@ class Split:
         else:
             is_ours, others = self._share(block, part, absent[n_first:], sent)
             self._stream(block, many, others, self._tables[2, block])
-        self._send_next(block)
+        convoy.go_on(block)
         self._keep_tail(block, ids)
         here = many.total()
         if part is not None and is_ours.any():
@@ -264,38 +257,20 @@ class Split:
         self, block: int, many: ManyTokens, experts: NDArray[np.intp], places: Tensor
     ) -> None:
         """Bring these, group after group, and use them; `places` (E,) are theirs on the card."""
-        groups = [experts[i : i + self._group] for i in range(0, len(experts), self._group)]
-        n = len(self._ring)
-        slots_of = self._slots_of_blocks(block, many, n, len(groups), places)
+        size, n_before = self._convoy.group, self._convoy.n_first // self._convoy.group
+        groups = [experts[i : i + size] for i in range(0, len(experts), size)]
+        slots_of = self._slots_of_blocks(block, many, n_before, len(groups), places)
         for group, of_group in zip(groups, slots_of, strict=True):
-            self._use_buffer(block, many, self._send(block, group), of_group)
+            with self._convoy.opened(block, self._convoy.send(block, group)) as bank:
+                many.add(bank, of_group)
 
     def _use_first(self, block: int, many: ManyTokens, sent: Sequence[int]) -> None:
         """The pool, and the groups that were sent before."""
         slots_of = self._slots_of_blocks(block, many, -1, 1 + len(sent), self._tables[1, block])
         many.add(self._pooled[block], slots_of[0])
         for number, of_group in zip(sent, slots_of[1:], strict=True):
-            self._use_buffer(block, many, number, of_group)
-
-    def _use_buffer(self, block: int, many: ManyTokens, number: int, slots_of: Tensor) -> None:
-        many.add(self._bank_in_buffer(block, self._ring.open(number)), slots_of)
-        self._ring.close(number)
-
-    def _send(self, block: int, group: NDArray[np.intp]) -> int:
-        """Experts that follow each other in the file are one copy."""
-        ends = [*(np.flatnonzero(np.diff(group) > 1) + 1).tolist(), len(group)]
-        starts = self._buffer_offsets(block)
-        copies: list[Copy] = []
-        for source, start, size in zip(
-            self._sources[block], starts, expert_bytes(self._banks[block]), strict=True
-        ):
-            at = 0
-            for end in ends:
-                first = int(group[at])
-                own = source[first * size : (first + end - at) * size]
-                copies.append((start + at * size, own))
-                at = end
-        return self._ring.send(copies)
+            with self._convoy.opened(block, number) as bank:
+                many.add(bank, of_group)
 
     def _slots_of_blocks(
         self, block: int, many: ManyTokens, first: int, n_groups: int, places: Tensor
@@ -305,44 +280,9 @@ class Split:
         out = empty(n_groups, n, dtype=torch.int32)
         if n_groups:
             _slots_of_blocks[(triton.cdiv(n, size), n_groups)](
-                experts, slots, places, out, n, first, self._group, size
+                experts, slots, places, out, n, first, self._convoy.group, size
             )
         return out
-
-    # Groups sent before they are wanted: those with which a block begins
-
-    def _take_sent(self, block: int, absent: NDArray[np.intp]) -> deque[int]:
-        if self._last is not None:
-            self._follows[self._last] = block if block > self._last else None
-        self._last = block
-        if self._ahead is not None and self._ahead[0] == block:
-            sent, self._ahead = self._ahead[1], None
-            return sent
-        self._drop()
-        return self._send_first(block, absent)
-
-    def _send_first(self, block: int, absent: NDArray[np.intp]) -> deque[int]:
-        ends = range(0, min(len(absent), self._group * len(self._ring)), self._group)
-        return deque(self._send(block, absent[i : i + self._group]) for i in ends)
-
-    def _send_next(self, block: int) -> None:
-        """Those of the block that followed this one the last time, while the trunk computes."""
-        following = self._follows.get(block)
-        if following is not None:
-            absent = np.flatnonzero(self.slots[following] < 0)
-            self._ahead = following, self._send_first(following, absent)
-
-    def _end_long(self) -> None:
-        """The step is not, or not any more, one of many tokens."""
-        if self._last is not None:
-            self._follows[self._last] = None
-        self._last = None
-        self._drop()
-
-    def _drop(self) -> None:
-        for number in self._ahead[1] if self._ahead else ():
-            self._ring.close(number)
-        self._ahead = None
 
     # Steps that processor and link share
 
@@ -356,13 +296,13 @@ class Split:
         part.desk.mark.wait()
         n_experts = len(self.slots[block])
         counts = np.bincount(part.ids.ravel(), minlength=n_experts)[experts]
-        n_coming = self._group * sum(not self._ring.has_arrived(number) for number in sent)
+        n_coming = self._convoy.group * sum(not self._convoy.has_arrived(i) for i in sent)
         is_ours = np.zeros(n_experts, bool)
         is_ours[experts[take_few(counts, n_coming, self._pace_at(block))]] = True
         others = experts[(counts > 0) & ~is_ours[experts]]
         places = self._host_tables[2, block].numpy()
         places[:] = -1
-        places[others] = self._group * len(self._ring) + np.arange(len(others))
+        places[others] = self._convoy.n_first + np.arange(len(others))
         self._tables[2, block].copy_(self._host_tables[2, block], non_blocking=True)
         return is_ours, others
 
@@ -376,13 +316,7 @@ class Split:
     def _measure(self, block: int) -> Pace:
         """Time a few copies and products: some milliseconds, when all groups are used."""
         synchronise()
-        some = np.arange(min(self._group, len(self.slots[block])))
-        began = time.perf_counter()
-        numbers = [self._send(block, some) for _ in range(len(self._ring))]
-        for number in numbers:
-            self._ring.wait(number)
-            self._ring.close(number)
-        link = (time.perf_counter() - began) / (len(some) * len(numbers))
+        link = self._convoy.seconds(block)
         n = min(64, len(self.slots[block]))
         seconds = [time_experts(self._banks[block], n, each) for each in (1, 8)]
         return Pace(link, *solve((n, n, seconds[0]), (n, 8 * n, seconds[1])))
@@ -400,15 +334,6 @@ class Split:
         offsets = self._offsets[block][:-1]
         starts = [self._pool[offset:] for offset in offsets]
         return bank_of(self._banks[block], starts, [self.slot_bytes] * len(offsets))
-
-    def _bank_in_buffer(self, block: int, buffer: Tensor) -> Bank:
-        """All gates, all ups, all downs, as they lie in the file."""
-        bank = self._banks[block]
-        starts = [buffer[offset:] for offset in self._buffer_offsets(block)]
-        return bank_of(bank, starts, expert_bytes(bank))
-
-    def _buffer_offsets(self, block: int) -> list[int]:
-        return [self._group * offset for offset in self._offsets[block][:-1]]
 
 
 def _check_formats(banks: Sequence[ExpertBank]) -> None:
