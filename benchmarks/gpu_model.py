@@ -115,22 +115,20 @@ def divergence(expected: np.ndarray, found: np.ndarray) -> float:
 
 def profile(run: Run, depth: int, n_steps: int) -> Iterator[str]:
     """Kernels of decode steps: microseconds a step, launches a step, name."""
-    import torch
-    from torch.profiler import ProfilerActivity
+    from octavo.ops.gpu import profiled
 
     timeline = run.at(depth)
     for _ in range(2):
         run.step(timeline, [0], record=True)
-    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as found:
+    with profiled() as kernels:
         for _ in range(n_steps):
             run.step(timeline, [0], record=True)
     timeline.close()
-    events = [e for e in found.key_averages() if e.device_time_total]
-    total = sum(e.device_time_total for e in events) / n_steps
-    yield f"busy {total:.1f} us a token, {sum(e.count for e in events) / n_steps:.1f} launches"
-    for event in sorted(events, key=lambda e: -e.device_time_total)[:40]:
-        time_us = event.device_time_total / n_steps
-        yield f"{time_us:9.1f} us {event.count / n_steps:6.1f} x  {event.key[:90]}"
+    total_us = 1e6 * sum(kernel.seconds for kernel in kernels) / n_steps
+    n_launches = sum(kernel.n_launches for kernel in kernels) / n_steps
+    yield f"busy {total_us:.1f} us a token, {n_launches:.1f} launches"
+    for name, n, seconds in kernels[:40]:
+        yield f"{1e6 * seconds / n_steps:9.1f} us {n / n_steps:6.1f} x  {name[:90]}"
 
 
 def main() -> None:

@@ -308,6 +308,7 @@ def test_bench_refuses_nonsense(octavo: Callable[..., Done], llama: Path) -> Non
     assert octavo("bench", llama, "-p", "many").code == 2
     assert octavo("bench", llama, "-np", "0").code == 2
     assert octavo("bench", llama, "-p", "100000").code == 2
+    assert "--device gpu" in octavo("bench", llama, "-p", "8", "-n", "2", "--profile").err
 
 
 @pytest.mark.parametrize("text", ["", "1,,2", "-1", "1.5", "x"])

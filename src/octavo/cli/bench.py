@@ -13,7 +13,8 @@ import contextlib
 import itertools
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from octavo.types import SamplingParams, Usage
 
 if TYPE_CHECKING:
     from octavo.session import Session
+
+PROFILE_HELP = "On a card: where the time of a generated token goes."
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,18 @@ class Measured:
     # tg of one sequence: weights used, cache at this depth, recurrent states.
     bytes_per_token: int | None
     gigabytes_per_second: float | None
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the milliseconds of one generated token went, on a card."""
+
+    # With experts in two places, on the thread that runs steps; `experts` are those computed there.
+    waiting_ms: float
+    experts_ms: float
+    experts: float
+    kernels: list[tuple[str, float, float]]  # name, launches, milliseconds; beside each other
 
 
 def main(
@@ -91,6 +106,7 @@ def main(
         int | None, typer.Option("--vram", parser=byte_size, metavar="SIZE", help=VRAM_HELP)
     ] = None,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", min=1, help="Runs.")] = 3,
+    profile: Annotated[bool, typer.Option("--profile", help=PROFILE_HELP)] = False,
     json_output: Json = False,
 ) -> None:
     """The command."""
@@ -108,8 +124,12 @@ def main(
         wishes |= {"batch": batch} if batch else {}
         wishes |= {"video_bytes": vram} if vram else {}
         with screen.loaded(model, with_card(wishes)) as session:
+            if profile and session.plan.placement == "cpu":
+                raise SettingError("--profile is about cards", "Use it with --device gpu.")
             for case in cases:
                 measured = _measure(session, case, repetitions)
+                if profile and case.kind == "tg":
+                    measured = replace(measured, profile=_profile(session, case))
                 results.append(measured)
                 if not json_output:
                     screen.write(_table_lines(measured, with_head=len(results) == 1))
@@ -157,6 +177,30 @@ def _measure(session: Session, case: Case, repetitions: int) -> Measured:
     )
 
 
+def _profile(session: Session, case: Case) -> Profile:
+    """Two more runs: one for the processor's times, one for the kernels, which slows it down."""
+    from octavo.ops.gpu import profiled
+
+    prompts = [[0] * case.depth + [i] for i in range(case.at_once)]
+    n_steps = case.n_tokens + 1
+    waiting = computing = experts = 0.0
+    if session.residents is not None:
+        before = copy(session.residents.store.spent)
+        _ask(session, prompts, n_steps, case.depth)
+        spent = session.residents.store.spent
+        waiting = spent.waiting_seconds - before.waiting_seconds
+        computing = spent.computing_seconds - before.computing_seconds
+        experts = spent.n_experts - before.n_experts
+    with profiled() as kernels:
+        _ask(session, prompts, n_steps, case.depth)
+    return Profile(
+        waiting_ms=round(1e3 * waiting / n_steps, 3),
+        experts_ms=round(1e3 * computing / n_steps, 3),
+        experts=round(experts / n_steps, 1),
+        kernels=[(k.name, k.n_launches / n_steps, 1e3 * k.seconds / n_steps) for k in kernels],
+    )
+
+
 def _ask(session: Session, prompts: list[list[int]], n_tokens: int, depth: int) -> list[Usage]:
     params = SamplingParams(max_tokens=n_tokens, temperature=0, ignore_eos=True, seed=0)
     marks = (depth,) if depth else ()
@@ -175,13 +219,24 @@ def _ask(session: Session, prompts: list[list[int]], n_tokens: int, depth: int) 
 def _table_lines(measured: Measured, with_head: bool) -> str:
     memory = measured.gigabytes_per_second
     head = _row("test", "threads", "cache", "tok/s", "GB/s") if with_head else ""
-    return head + _row(
+    row = _row(
         measured.test,
         str(measured.threads),
         measured.cache_format,
         f"{measured.tokens_per_second:.2f}",
         f"{memory:.2f}" if memory is not None else "",
     )
+    return head + row + ("" if measured.profile is None else _profile_lines(measured.profile))
+
+
+def _profile_lines(profile: Profile) -> str:
+    lines = []
+    if profile.waiting_ms or profile.experts_ms:
+        lines.append(f"{profile.waiting_ms:8.3f} ms  waiting for the card")
+        lines.append(f"{profile.experts_ms:8.3f} ms  {profile.experts:.1f} experts here")
+    for name, n_launches, ms in profile.kernels:
+        lines.append(f"{ms:8.3f} ms  on the card, {n_launches:.1f} x {name[:60]}")
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def _row(test: str, threads: str, cache: str, speed: str, memory: str) -> str:

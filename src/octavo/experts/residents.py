@@ -36,11 +36,22 @@ class Arrival(Protocol):
         ...
 
 
+class Spent(Protocol):
+    """Where the time of steps went: see `octavo.ops.gpu.handoff.Spent`."""
+
+    waiting_seconds: float
+    computing_seconds: float
+    n_experts: int
+
+
 class Store(Protocol):
     """Experts in two places, as a back end holds them: see `octavo.ops.gpu.split.Split`."""
 
     slot_bytes: int
     slots: Ids
+
+    @property
+    def spent(self) -> Spent: ...
 
     @property
     def n_slots(self) -> int: ...

@@ -33,6 +33,7 @@ from octavo.ops.gpu.glu import glu
 from octavo.ops.gpu.graph import capture
 from octavo.ops.gpu.linear import linear
 from octavo.ops.gpu.norm import norm
+from octavo.ops.gpu.profile import profiled
 from octavo.ops.gpu.quants import names as fast_formats
 from octavo.ops.gpu.recur import recur
 from octavo.ops.gpu.rope import rope
@@ -59,6 +60,7 @@ __all__ = [
     "linear",
     "norm",
     "place",
+    "profiled",
     "recur",
     "rope",
     "route",

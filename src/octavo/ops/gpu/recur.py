@@ -1,6 +1,7 @@
 """The gated delta rule with short convolution, token by token or in chunks.
 
-Few tokens: one kernel, a program each value head of each sequence, the state in its registers.
+Few tokens: one kernel, a program for some columns of a value head's state in a sequence, which
+stay in its registers.
 Many: `delta_chunks`, a run of chunks at a time.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from triton import next_power_of_2
+from triton import cdiv, next_power_of_2
 
 from octavo.kv.batch import Batch
 from octavo.kv.layers import RecurrentLayer
@@ -23,7 +24,7 @@ from octavo.ops.weight import RecurWeights
 
 FEW_TOKENS = 16  # a sequence; from there on chunks are faster
 RUN_CHUNKS = 16  # that scratch memory is for: 54 MB where the state has 2 MB
-COLUMNS = 32  # of the state that a program takes through the chunks
+COLUMNS = 32  # of a head's state that a program takes through the tokens or chunks
 LEAST_WIDTH = 64  # of a tile: narrower ones ended in an illegal memory access on an H200
 
 
@@ -57,18 +58,20 @@ def by_tokens(
 ) -> None:
     """Write the result to `out` (T, V * dv); one launch."""
     spec = layer.spec
-    dk, dv = next_power_of_2(spec.key_dim), next_power_of_2(spec.value_dim)
+    columns = min(COLUMNS, next_power_of_2(spec.value_dim))
+    groups = cdiv(spec.value_dim, columns)
     before = empty(batch.n_sequences, *spec.conv_shape)
-    recur_tokens[(spec.n_value_heads, batch.n_sequences)](
+    recur_tokens[(spec.n_value_heads, groups, batch.n_sequences)](
         *(qkv, z, alpha, beta, floats(w.conv), floats(w.a), floats(w.dt), floats(w.norm)),
         *(layer.conv, layer.state, before, _counters(batch.n_sequences * spec.n_key_heads)),
         *(batch.starts, batch.n_past, batch.slots, batch.state_slots, out),
         tuple(x.stride(0) for x in (qkv, z, alpha, beta)),
         w.eps,
         SPEC=spec,
-        DK=dk,
-        DV=dv,
-        num_warps=8 if dk * dv >= 128 * 128 else 4,
+        DK=next_power_of_2(spec.key_dim),
+        DV=next_power_of_2(spec.value_dim),
+        COLUMNS=columns,
+        num_warps=4,
     )
 
 
@@ -105,7 +108,7 @@ def by_chunks(
             (qkv.stride(0), alpha.stride(0), beta.stride(0)),
             **wide,
         )
-        chunks.pass_state[(-(-spec.value_dim // COLUMNS), spec.n_value_heads, n_sequences)](
+        chunks.pass_state[(cdiv(spec.value_dim, COLUMNS), spec.n_value_heads, n_sequences)](
             *(mixed, written, along, decays, layer.state, states, carried),
             *(batch.starts, batch.n_past, batch.slots, batch.state_slots, first, run),
             SPEC=spec,

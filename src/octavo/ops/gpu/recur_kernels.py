@@ -38,6 +38,14 @@ def key_head_of(head, SPEC: tl.constexpr):
 
 
 @triton.jit
+def value_head_of(key_head, nth, SPEC: tl.constexpr):
+    """Value head number `nth` of those that read a key head."""
+    SHARED: tl.constexpr = SPEC.n_value_heads // SPEC.n_key_heads
+    found = nth * SPEC.n_key_heads + key_head if SPEC.tiled else key_head * SHARED + nth
+    return found
+
+
+@triton.jit
 def value_channel(head, SPEC: tl.constexpr):
     """The first channel of a value head."""
     return 2 * SPEC.n_key_heads * SPEC.key_dim + head * SPEC.value_dim
@@ -142,91 +150,118 @@ def _store_windows(
 
 
 @triton.jit
+def _gated_norms(
+    out, z, z_stride, norm, eps, key_head, begin, end, SPEC: tl.constexpr, DV: tl.constexpr
+):
+    """Normalise and gate what tokens begin:end have in `out` for the value heads of a key head."""
+    SHARED: tl.constexpr = SPEC.n_value_heads // SPEC.n_key_heads
+    ROWS: tl.constexpr = 8
+    j = tl.arange(0, DV)[None, :]
+    weight = tl.load(norm + j, mask=j < SPEC.value_dim, other=0.0)
+    for first in range(begin * SHARED, end * SHARED, ROWS):
+        row = first + tl.arange(0, ROWS)[:, None]
+        token = (row // SHARED).to(tl.int64)
+        head = value_head_of(key_head, row % SHARED, SPEC)
+        is_there = (row < end * SHARED) & (j < SPEC.value_dim)
+        at = head * SPEC.value_dim + j
+        gate = tl.load(z + token * z_stride + at, mask=is_there, other=0.0)
+        own = out + token * (SPEC.n_value_heads * SPEC.value_dim) + at
+        # Not from the processor's own cache: other processors have written it.
+        x = tl.load(own, mask=is_there, other=0.0, cache_modifier=".cg")
+        x = x / tl.sqrt(tl.sum(x * x, axis=1) / SPEC.value_dim + eps)[:, None]
+        tl.store(own, x * weight * silu(gate), mask=is_there)
+
+
+@triton.jit
+def _store_state(held, state, state_slots, token, place, is_place, FLOATS: tl.constexpr):
+    """Store the state after `token` if it is asked for."""
+    target = tl.load(state_slots + token)
+    if target >= 0:
+        tl.store(state + target.to(tl.int64) * FLOATS + place, held, mask=is_place)
+
+
+@triton.jit
 def recur_tokens(
     qkv, z, alpha, beta, taps, a, dt, norm, conv, state, before, counters,
     starts, n_past, slots, state_slots, out, strides, eps,
-    SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A value head of a sequence: convolution, norms, gates, state and gated norm in one.
+    """COLUMNS of a value head's state, in a sequence: from the convolution to the gated norm.
 
-    Value heads of one key head share its window of the convolution: whoever comes last stores it.
+    Programs of one key head share its window of the convolution, and those of one value head its
+    norm: whoever comes last of a key head's programs does both. None waits for another.
     """
     head = tl.program_id(0)
-    sequence = tl.program_id(1)
+    sequence = tl.program_id(2)
     begin = tl.load(starts + sequence)
     end = tl.load(starts + sequence + 1)
     slot = tl.load(slots + sequence)
     has_past = tl.load(n_past + sequence) > 0
     if begin >= end:
         return
-    i, j = tl.arange(0, DK), tl.arange(0, DV)
+    i, j = tl.arange(0, DK), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     is_key, is_value = i < SPEC.key_dim, j < SPEC.value_dim
-    place = (i * SPEC.value_dim)[:, None] + j[None, :]
+    place = ((head * SPEC.key_dim + i) * SPEC.value_dim)[:, None] + j[None, :]
     is_place = is_key[:, None] & is_value[None, :]
-    HEAD_FLOATS: tl.constexpr = SPEC.key_dim * SPEC.value_dim
-    own = (slot.to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
+    FLOATS: tl.constexpr = SPEC.n_value_heads * SPEC.key_dim * SPEC.value_dim
     is_held = (i < only(SPEC.key_dim, has_past))[:, None] & is_value[None, :]
-    held = tl.load(state + own + place, mask=is_held, other=0.0)
+    held = tl.load(state + slot.to(tl.int64) * FLOATS + place, mask=is_held, other=0.0)
     key_head = key_head_of(head, SPEC)
-    q_first = key_head * SPEC.key_dim
-    k_first = q_first + SPEC.n_key_heads * SPEC.key_dim
-    v_first = value_channel(head, SPEC)
-    # All are loaded before the first is stored, which would wait for it alone.
-    q_window = window_before(conv, slot, has_past, q_first + i, is_key, SPEC)
-    k_window = window_before(conv, slot, has_past, k_first + i, is_key, SPEC)
-    v_window = window_before(conv, slot, has_past, v_first + j, is_value, SPEC)
-    put_window(before, sequence, q_window, q_first + i, is_key, SPEC)
-    put_window(before, sequence, k_window, k_first + i, is_key, SPEC)
-    put_window(before, sequence, v_window, v_first + j, is_value, SPEC)
+    q_at = key_head * SPEC.key_dim + i
+    k_at = q_at + SPEC.n_key_heads * SPEC.key_dim
+    v_at = value_channel(head, SPEC) + j
+    # Kept until the tokens are done: to store them here would wait for them.
+    q_window = window_before(conv, slot, has_past, q_at, is_key, SPEC)
+    k_window = window_before(conv, slot, has_past, k_at, is_key, SPEC)
+    v_window = window_before(conv, slot, has_past, v_at, is_value, SPEC)
     a_head, dt_head = tl.load(a + head), tl.load(dt + head)
-    weight = tl.load(norm + j, mask=is_value, other=0.0)
     for token in range(begin, end):
+        if token > begin:
+            _store_state(held, state, state_slots, token - 1, place, is_place, FLOATS)
         held = _one_token(
-            held, qkv, z, alpha, beta, taps, conv, out, strides, eps, a_head, dt_head, weight,
-            token, begin, slot, has_past, head, key_head, SPEC, DK, DV,
+            held, qkv, alpha, beta, taps, conv, out, strides, eps, a_head, dt_head,
+            token, begin, slot, has_past, head, key_head, v_at, j, is_value, SPEC, DK,
         )  # fmt: skip
-        target = tl.load(state_slots + token)
-        if target >= 0:
-            at = (target.to(tl.int64) * SPEC.n_value_heads + head) * HEAD_FLOATS
-            tl.store(state + at + place, held, mask=is_place)
+    put_window(before, sequence, q_window, q_at, is_key, SPEC)
+    put_window(before, sequence, k_window, k_at, is_key, SPEC)
+    put_window(before, sequence, v_window, v_at, is_value, SPEC)
+    tl.debug_barrier()
+    counter = counters + sequence * SPEC.n_key_heads + key_head
+    N_PROGRAMS: tl.constexpr = (
+        SPEC.n_value_heads // SPEC.n_key_heads * tl.cdiv(SPEC.value_dim, COLUMNS)
+    )
+    is_last = tl.atomic_add(counter, 1) == N_PROGRAMS - 1
+    # Only now: whoever counts has first to wait for all that the program stored.
+    _store_state(held, state, state_slots, end - 1, place, is_place, FLOATS)
+    if is_last:
+        tl.store(counter, 0)
+        _gated_norms(out, z, strides[1], norm, eps, key_head, begin, end, SPEC, DV)
     if SPEC.conv_kernel > 1:
-        tl.debug_barrier()
-        counter = counters + sequence * SPEC.n_key_heads + key_head
-        n_done = tl.atomic_add(counter, 1)
-        is_last = n_done == SPEC.n_value_heads // SPEC.n_key_heads - 1
-        if is_last:
-            tl.store(counter, 0)
         is_key = i < only(SPEC.key_dim, is_last)
         _store_windows(
             qkv, strides[0], before, conv, state_slots, sequence, begin, end,
-            q_first + i, k_first + i, v_first + j, is_key, is_value, SPEC,
+            q_at, k_at, v_at, is_key, is_value, SPEC,
         )  # fmt: skip
 
 
 @triton.jit
 def _one_token(
-    held, qkv, z, alpha, beta, taps, conv, out, strides, eps, a, dt, weight,
-    token, begin, slot, has_past, head, key_head,
-    SPEC: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    held, qkv, alpha, beta, taps, conv, out, strides, eps, a, dt,
+    token, begin, slot, has_past, head, key_head, v_at, j, is_value,
+    SPEC: tl.constexpr, DK: tl.constexpr,
 ):  # fmt: skip
-    """Stores the token's output; gives the state (DK, DV) after it."""
+    """Stores the token's output before its norm; gives the state (DK, columns j) after it."""
     SCALE: tl.constexpr = SPEC.key_dim**-0.5
-    j = tl.arange(0, DV)
-    is_value = j < SPEC.value_dim
     args = strides[0], taps, conv, slot, token, begin, has_past
     q, k = _query_and_key(qkv, args, key_head, eps, SPEC, DK)
     q *= SCALE
-    v = _convolved(qkv, *args, value_channel(head, SPEC) + j, is_value, SPEC)
+    v = _convolved(qkv, *args, v_at, is_value, SPEC)
     row = tl.cast(token, tl.int64)
     decay = tl.exp(log_decay(tl.load(alpha + row * strides[2] + head), a, dt))
     rate = tl.sigmoid(tl.load(beta + row * strides[3] + head))
     read = decay * tl.sum(held * k[:, None], axis=0)
     asked = decay * tl.sum(held * q[:, None], axis=0)
     write = rate * (v - read)
-    result = asked + tl.sum(k * q, axis=0) * write
-    at = head * SPEC.value_dim + j
-    gate = tl.load(z + row * strides[1] + at, mask=is_value, other=0.0)
-    result = result / tl.sqrt(tl.sum(result * result, axis=0) / SPEC.value_dim + eps)
-    at += row * (SPEC.n_value_heads * SPEC.value_dim)
-    tl.store(out + at, result * weight * silu(gate), mask=is_value)
+    at = (row * SPEC.n_value_heads + head) * SPEC.value_dim + j
+    tl.store(out + at, asked + tl.sum(k * q, axis=0) * write, mask=is_value)
     return held * decay + k[:, None] * write[None, :]
