@@ -23,6 +23,11 @@ _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563
 # Large copies from pinned memory reach this share: 55.4 of 63 GB/s on generation 5 x16, 13.2 of
 # 15.8 on generation 3 x16, 11.8 to 13 of 15.8 on generation 4 x8.
 _LINK_SHARE = 0.84
+# CUDA's context: 553 MB bare and 829 MB with all kernels in it, on an H200 with driver 580. Half of
+# the first and all of the difference are 1024 bytes for each thread that the card can hold.
+_CONTEXT_BYTES = 277 * 10**6
+_CONTEXT_BYTES_OF_CORE = 2 * 276 * 10**6 / 16_896
+_SOME_CORES = 8_448  # where the driver does not say
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,14 @@ class Gpu:
     float_ops_per_second: float = 0.0  # float32, a multiply-add counts as two
     has_display: bool = False  # a screen hangs on it
     driver: str = ""
+    n_cores: int = 0
     programs: tuple[Program, ...] = ()  # the largest first
     rates_origin: str = "by its clocks"
+
+    @property
+    def context_bytes(self) -> int:
+        """What CUDA takes for itself in a program with all our kernels, about."""
+        return _CONTEXT_BYTES + round(_CONTEXT_BYTES_OF_CORE * (self.n_cores or _SOME_CORES))
 
     @property
     def link_bytes_per_second(self) -> float:
@@ -153,6 +164,7 @@ def _gpu(nvml: ModuleType, index: int, driver: str) -> Gpu:
         float_ops_per_second=floats,
         has_display=ask("nvmlDeviceGetDisplayActive") == 1,
         driver=driver,
+        n_cores=cores,
         programs=tuple(sorted(_programs(nvml, card), key=lambda p: (-(p.n_bytes or 0), p.name))),
     )
 

@@ -40,9 +40,6 @@ READ_BYTES = 4 * 10**9
 # Planning to the edge ends in swapping.
 _RESERVE_BYTES = 512 << 20
 _RESERVE_SHARE = 0.08
-# A context with the kernels in it took 829 MB on an H200 with driver 580, a bare one 553 MB; smaller
-# cards take less. What is left at last goes to experts.
-CONTEXT_BYTES = 830 * 10**6
 _SLACK_SHARE = 0.01
 # Where the driver hands out main memory when a card is full, nothing fails: all becomes ten times
 # slower. So a card is not filled as far there.
@@ -210,7 +207,7 @@ def _video(case: Case, choice: Choice, steps_bytes: int, drafts: bool) -> Video:
     limit = min(gpu.free_bytes, case.wishes.video_bytes or gpu.free_bytes)
     ring_bytes = min(memory.RING_EXPERTS, n_experts) * slot_bytes
     slack_bytes = _slack_bytes(gpu, limit, may_spill=case.hardware.pin_limit_bytes is not None)
-    taken = sum(on_card.values()) + steps_bytes + ring_bytes + CONTEXT_BYTES + slack_bytes
+    taken = sum(on_card.values()) + steps_bytes + ring_bytes + gpu.context_bytes + slack_bytes
     n_slots = max(0, limit - taken) // slot_bytes if slot_bytes else 0
     pinned = left.get("experts", 0) + (case.draft_experts if drafts and not is_whole else 0)
     if choice.weights == "map":
@@ -221,7 +218,7 @@ def _video(case: Case, choice: Choice, steps_bytes: int, drafts: bool) -> Video:
         other_bytes=gpu.total_bytes - gpu.free_bytes,
         other_programs=gpu.programs,
         limit_bytes=limit,
-        context_bytes=CONTEXT_BYTES,
+        context_bytes=gpu.context_bytes,
         slack_bytes=slack_bytes,
         weight_bytes=on_card,
         left_bytes=left,

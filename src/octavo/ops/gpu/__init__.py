@@ -6,15 +6,10 @@ Activations are float32 torch tensors on the device, ids are int32. Shapes and m
 
 from __future__ import annotations
 
-import os
-import sys
-
 from octavo.errors import SettingError
+from octavo.settings import grow_in_place
 
-if sys.platform == "linux":  # elsewhere torch does not know it
-    # Blocks that grow in place: freed memory of one shape of step serves the next one, too. Of 8 GB
-    # that was 300 MB more for experts.
-    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+grow_in_place()
 try:
     import torch  # noqa: F401
     import triton  # noqa: F401
