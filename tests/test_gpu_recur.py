@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cache_steps import Piece, make_batch, recur_weights, recurrent_layer
-from gpu_backend import gpu, nmse, to_device, to_host
+from gpu_backend import IS_INTERPRETED, gpu, nmse, to_device, to_host
 from gpu_bounds import watched as watched
 from octavo.kv.batch import Batch
 from octavo.kv.layers import RecurrentLayer
@@ -107,6 +107,38 @@ def test_states_are_stored_where_asked(name: str) -> None:
     check(name, spec, [(9, 4)], slots=[6], state_slots=[3, 4, 5, 6])
     check(name, spec, [(9, 3)], slots=[5], state_slots=[-1, 5, -1])
     check(name, spec, [(9, 1)], slots=[5], state_slots=[-1])
+
+
+def after_tokens(pieces: Sequence[Piece], state_slots: Sequence[int]) -> list[np.ndarray]:
+    """Outputs, windows and states of the device; four programs a sequence."""
+    spec = RecurrentSpec(1, 2, 8, 40, 2, True)
+    batch = make_batch(pieces, state_slots=state_slots)
+    inputs = projections(spec, 3)
+    layer = twins(spec, 4)[1]
+    found = to_device(np.full_like(inputs[1], np.nan)[: batch.n_tokens])
+    inputs = [x[: batch.n_tokens] for x in inputs]
+    by_tokens(*on_device(inputs), recur_weights(spec, reference), layer, device_batch(batch), found)
+    return [to_host(x) for x in (found, layer.conv, layer.state)]
+
+
+def test_company_and_order_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = after_tokens([(9, 2), (0, 1)], [2, 0, 1])
+    alone = after_tokens([(9, 2)], [2, 0])
+    for found, wanted, own in zip(together, alone, ([0, 1], [0, 2], [0, 2]), strict=True):
+        np.testing.assert_array_equal(found[own], wanted[own])
+    if not IS_INTERPRETED:
+        return  # a device orders programs itself
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    place = InterpreterBuilder.set_grid_idx
+
+    def turned(builder: Any, x: int, y: int, z: int) -> None:
+        n_heads, n_groups, _ = builder.grid_dim
+        place(builder, (x + 1) % n_heads, n_groups - 1 - y, z)
+
+    monkeypatch.setattr(InterpreterBuilder, "set_grid_idx", turned)
+    for found, wanted in zip(after_tokens([(9, 2), (0, 1)], [2, 0, 1]), together, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("n_chunks", [1, 2, 16])

@@ -112,23 +112,25 @@ def _convolved(
 
 
 @triton.jit
-def _query_and_key(qkv, args, key_head, eps, SPEC: tl.constexpr, DK: tl.constexpr):
-    """A token's query and key at length 1, (DK,) each.
+def _query_and_key(qkv, args, key_head, SPEC: tl.constexpr, DK: tl.constexpr):
+    """A token's query and key after the convolution, (2, DK).
 
     Both as one array: of arrays smaller than the program, Triton would have each thread load all
     that it multiplies with the state.
     """
-    stride, taps, conv, slot, token, begin, has_past = args
     i = tl.arange(0, DK)[None, :]
     part = tl.arange(0, 2)[:, None]
     channels = (part * SPEC.n_key_heads + key_head) * SPEC.key_dim + i
-    is_channel = (i < SPEC.key_dim) & (part < 2)
-    x = _convolved(
-        qkv, stride, taps, conv, slot, token, begin, has_past, channels, is_channel, SPEC
-    )
-    x = x / tl.sqrt(tl.sum(x * x, axis=1) + eps)[:, None]
-    q = tl.sum(tl.where(part == 0, x, 0.0), axis=0)
-    return q, tl.sum(tl.where(part == 1, x, 0.0), axis=0)
+    return _convolved(qkv, *args, channels, (i < SPEC.key_dim) & (part < 2), SPEC)
+
+
+@triton.jit
+def _at_length_1(both, eps):
+    """The rows of (2, DK), each at length 1."""
+    part = tl.arange(0, 2)[:, None]
+    both = both / tl.sqrt(tl.sum(both * both, axis=1) + eps)[:, None]
+    first = tl.sum(tl.where(part == 0, both, 0.0), axis=0)
+    return first, tl.sum(tl.where(part == 1, both, 0.0), axis=0)
 
 
 @triton.jit
@@ -153,17 +155,17 @@ def _store_windows(
 def _gated_norms(
     out, z, z_stride, norm, eps, key_head, begin, end, SPEC: tl.constexpr, DV: tl.constexpr
 ):
-    """Normalise and gate what tokens begin:end have in `out` for the value heads of a key head."""
+    """Normalise and gate what `out` holds for tokens begin:end and a key head's value heads."""
     SHARED: tl.constexpr = SPEC.n_value_heads // SPEC.n_key_heads
     ROWS: tl.constexpr = 8
     j = tl.arange(0, DV)[None, :]
-    weight = tl.load(norm + j, mask=j < SPEC.value_dim, other=0.0)
     for first in range(begin * SHARED, end * SHARED, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
         token = (row // SHARED).to(tl.int64)
         head = value_head_of(key_head, row % SHARED, SPEC)
         is_there = (row < end * SHARED) & (j < SPEC.value_dim)
         at = head * SPEC.value_dim + j
+        weight = tl.load(norm + row * 0 + j, mask=is_there, other=0.0)
         gate = tl.load(z + token * z_stride + at, mask=is_there, other=0.0)
         own = out + token * (SPEC.n_value_heads * SPEC.value_dim) + at
         # Not from the processor's own cache: other processors have written it.
@@ -231,7 +233,7 @@ def recur_tokens(
         SPEC.n_value_heads // SPEC.n_key_heads * tl.cdiv(SPEC.value_dim, COLUMNS)
     )
     is_last = tl.atomic_add(counter, 1) == N_PROGRAMS - 1
-    # Only now: whoever counts has first to wait for all that the program stored.
+    # Not before the count, which has to wait for all that was stored.
     _store_state(held, state, state_slots, end - 1, place, is_place, FLOATS)
     if is_last:
         tl.store(counter, 0)
@@ -252,13 +254,15 @@ def _one_token(
 ):  # fmt: skip
     """Stores the token's output before its norm; gives the state (DK, columns j) after it."""
     SCALE: tl.constexpr = SPEC.key_dim**-0.5
-    args = strides[0], taps, conv, slot, token, begin, has_past
-    q, k = _query_and_key(qkv, args, key_head, eps, SPEC, DK)
-    q *= SCALE
-    v = _convolved(qkv, *args, v_at, is_value, SPEC)
     row = tl.cast(token, tl.int64)
+    args = strides[0], taps, conv, slot, token, begin, has_past
+    # All is loaded before the first sum over threads, which would have later loads wait for it.
     decay = tl.exp(log_decay(tl.load(alpha + row * strides[2] + head), a, dt))
     rate = tl.sigmoid(tl.load(beta + row * strides[3] + head))
+    both = _query_and_key(qkv, args, key_head, SPEC, DK)
+    v = _convolved(qkv, *args, v_at, is_value, SPEC)
+    q, k = _at_length_1(both, eps)
+    q *= SCALE
     read = decay * tl.sum(held * k[:, None], axis=0)
     asked = decay * tl.sum(held * q[:, None], axis=0)
     write = rate * (v - read)
