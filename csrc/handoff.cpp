@@ -1,5 +1,5 @@
 // The processor's half of a step that a card replays: in each layer it waits until the card has
-// handed over tokens and their experts, computes those that the card does not hold, and answers.
+// handed over tokens and the experts that it leaves, computes these, and answers.
 // The card's half is in src/octavo/ops/gpu/handoff.py.
 #include <nanobind/nanobind.h>
 
@@ -55,13 +55,11 @@ class Companion {
     double computed() const { return computed_.count(); }
     size_t n_missed() const { return n_missed_; }
 
-    // `slots` (E,): the card's slot of each expert, -1: none. The program computes the experts
-    // `missed` (as `ids`, -1 where the card has the expert) into `out`.
-    void add(Program& program, const Ids& ids, const Ids& slots, const IdsOut& missed,
-             const FloatsOut& out) {
-        require(missed.size() == ids.size(), "Companion: ids and missed differ in size");
-        layers_.push_back({&program, ids.data(), slots.data(), missed.data(), ids.size(),
-                           static_cast<int32_t>(slots.size()), contiguous(out, "out"), out.size()});
+    // The program computes the experts `missed`, numbers below `n_experts` or -1, into `out`. The
+    // card writes them.
+    void add(Program& program, const IdsOut& missed, int n_experts, const FloatsOut& out) {
+        layers_.push_back({&program, missed.data(), missed.size(), n_experts,
+                           contiguous(out, "out"), out.size()});
     }
 
     // Answers layers from `first` on; -> how many are answered in all. Fewer than there are: the
@@ -86,8 +84,6 @@ class Companion {
   private:
     struct Layer {
         Program* program;
-        const int32_t* ids;
-        const int32_t* slots;
         int32_t* missed;
         size_t n_pairs;
         int32_t n_experts;
@@ -104,10 +100,10 @@ class Companion {
     static size_t answer(const Layer& layer, Pool& pool) {
         size_t n_missed = 0;
         for (size_t i = 0; i < layer.n_pairs; ++i) {
-            const int32_t id = layer.ids[i];
+            const int32_t id = layer.missed[i];
             // What a failed card left there must not be used as an index.
-            const bool is_missed = id >= 0 && id < layer.n_experts && layer.slots[id] < 0;
-            layer.missed[i] = is_missed ? id : -1;
+            const bool is_missed = id >= 0 && id < layer.n_experts;
+            if (!is_missed) layer.missed[i] = -1;
             n_missed += is_missed;
         }
         if (n_missed > 0)
@@ -134,9 +130,9 @@ void bind_handoff(nb::module_& m) {
         .def_prop_ro("waited", &Companion::waited, "Seconds of waiting for bells since the start.")
         .def_prop_ro("computed", &Companion::computed, "Seconds of computing since the start.")
         .def_prop_ro("n_missed", &Companion::n_missed, "Experts computed, once for each token.")
-        .def("add", &Companion::add, nb::arg("program"), nb::arg("ids").noconvert(),
-             nb::arg("slots").noconvert(), nb::arg("missed").noconvert(),
-             nb::arg("out").noconvert(), "Another layer; arrays and program must outlive it.")
+        .def("add", &Companion::add, nb::arg("program"), nb::arg("missed").noconvert(),
+             nb::arg("n_experts"), nb::arg("out").noconvert(),
+             "Another layer; arrays and program must outlive it.")
         .def("run", &Companion::run, nb::arg("pool"), nb::arg("first"), nb::arg("seconds"),
              nb::call_guard<nb::gil_scoped_release>(),
              "Answer from a layer on; fewer than all: no bell for so many seconds.");

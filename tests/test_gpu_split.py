@@ -98,6 +98,30 @@ def test_few_tokens(n: int, fused: bool, resident: str, rng: np.random.Generator
     assert made.asked() == {}
 
 
+@pytest.mark.parametrize(("n", "fused", "shares"), [(1, False, [0, 1]), (3, True, [0, 0, 1])])
+def test_some_are_read_over_the_link(
+    n: int, fused: bool, shares: list[int], rng: np.random.Generator
+) -> None:
+    bank, given = make_bank(rng, fused), tokens(n, rng)
+    given[1][0] = 5, 1
+    n_bytes = sum(w.data.size for w in (bank.gate, bank.up, bank.down) if w is not None)
+    made = Split([bank], 4 * n_bytes // N_EXPERTS, n_bytes)
+    made.make_pool(N_EXPERTS * made.slot_bytes)
+    settle(made, [5] if len(shares) == 2 else [0])
+    assert made.link is not None
+    found = []
+    for some in [], shares:
+        made.link.share(some)
+        found.append(gpu.experts(*on_card(given)[:1], bank, *on_card(given)[1:]))
+        desk = made._rooms[split.HOST_TOKENS].desk(n)
+        # Of the first token's choice the last one is the card's.
+        expected = [[-1, 1] if len(shares) == 2 else [5, 1], [-1, -1] if n == 1 else [5, -1]]
+        assert desk.missed[0].tolist() == expected[bool(some)]
+    assert all(nmse(f, reference.experts(given[0], bank, *given[1:])) < 1e-3 for f in found)
+    assert not np.array_equal(*map(to_host, found))  # float32 there, int8 here
+    np.testing.assert_array_equal(made.asked()[0], given[1])
+
+
 def test_what_was_asked_for_outlives_the_next_step(rng: np.random.Generator) -> None:
     banks = [make_bank(rng), make_bank(rng)]
     made, given = make_split(banks), [tokens(1, rng), tokens(3, rng)]

@@ -69,7 +69,6 @@ class Desk:
 
     def __init__(self, n_tokens: int, n_used: int) -> None:
         self.x = np.zeros((n_tokens, WIDTH), np.float32)
-        self.ids = np.zeros((n_tokens, n_used), np.int32)
         self.weights = np.zeros((n_tokens, n_used), np.float32)
         self.missed = np.zeros((n_tokens, n_used), np.int32)
         self.out = np.zeros((n_tokens, WIDTH), np.float32)
@@ -80,8 +79,8 @@ class Desk:
         made = _native.Companion(self.bell, self.reply)
         for bank, row in zip(banks, slots, strict=True):
             program = cpu.experts_program(self.x, bank, self.missed, self.weights, self.out)
-            made.add(program, self.ids, row, self.missed, self.out)
-            self.kept.append((program, row))
+            made.add(program, self.missed, len(row), self.out)
+            self.kept.append(program)
         return made
 
 
@@ -97,7 +96,8 @@ def test_a_step_goes_back_and_forth(rng: np.random.Generator) -> None:
 
     def card() -> None:
         for i in range(n_layers):
-            desk.x[:], desk.ids[:], desk.weights[:] = xs[i], ids[i], weights[i]
+            desk.x[:], desk.weights[:] = xs[i], weights[i]
+            desk.missed[:] = np.where(slots[i][ids[i]] < 0, ids[i], -1)
             desk.bell[0] = i + 1
             while desk.reply[0] < i + 1:
                 time.sleep(0)
@@ -132,7 +132,7 @@ def test_a_card_that_does_not_ring_is_not_waited_for(rng: np.random.Generator) -
 def test_what_a_broken_card_leaves_is_no_index(rng: np.random.Generator) -> None:
     desk = Desk(1, 3)
     companion = desk.companion([make_bank(rng)], np.full((1, N_EXPERTS), -1, np.int32))
-    desk.ids[:] = [-5, N_EXPERTS, 1 << 30]
+    desk.missed[:] = [-5, N_EXPERTS, 1 << 30]
     desk.out[:] = np.nan
     desk.bell[0] = 1
     assert companion.run(cpu.pool(), 0, 1.0) == 1

@@ -136,7 +136,7 @@ class Companion:
     def n_missed(self) -> int:
         """Experts computed, once for each token."""
 
-    def add(self, program: Program, ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)], missed: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], out: Annotated[NDArray[numpy.float32], dict(device='cpu')]) -> None:
+    def add(self, program: Program, missed: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], n_experts: int, out: Annotated[NDArray[numpy.float32], dict(device='cpu')]) -> None:
         """Another layer; arrays and program must outlive it."""
 
     def run(self, pool: Pool, first: int, seconds: float) -> int:

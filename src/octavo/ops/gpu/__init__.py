@@ -9,8 +9,8 @@ from __future__ import annotations
 from octavo.errors import SettingError
 from octavo.settings import grow_in_place
 
-grow_in_place()
 try:
+    grow_in_place()
     import torch  # noqa: F401
     import triton  # noqa: F401
 except ImportError as error:

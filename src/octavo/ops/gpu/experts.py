@@ -156,8 +156,11 @@ def expert_bytes(bank: ExpertBank) -> list[int]:
     return [len(w.data) // w.shape[0] for w in matrices_of(bank)]
 
 
-def bank_of(bank: ExpertBank, data: Sequence[Tensor], strides: Sequence[int]) -> Bank:
-    """A bank whose matrices begin at `data`, an expert's so many bytes behind another's."""
+def bank_of(bank: ExpertBank, data: Sequence[Tensor | int], strides: Sequence[int]) -> Bank:
+    """A bank whose matrices begin at `data`, an expert's so many bytes behind another's.
+
+    `data` are tensors of bytes, or addresses of main memory that the card reads in place.
+    """
     n_experts, rows, _ = bank.gate.shape
     gate, *up, down = [
         Matrices(quants.find(w.format), start, stride, *w.shape[1:])
@@ -165,7 +168,8 @@ def bank_of(bank: ExpertBank, data: Sequence[Tensor], strides: Sequence[int]) ->
     ]
     if not up:
         skipped = expert_bytes(bank)[0] // 2
-        up = [replace(gate, data=gate.data[skipped:], rows=rows // 2)]
+        data_up = gate.data + skipped if isinstance(gate.data, int) else gate.data[skipped:]
+        up = [replace(gate, data=data_up, rows=rows // 2)]
         gate = replace(gate, rows=rows // 2)
     return Bank(gate, up[0], down, bank.kind, n_experts)
 

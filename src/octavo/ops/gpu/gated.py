@@ -35,7 +35,7 @@ class Matrices:
     """
 
     format: quants.Format
-    data: Tensor  # uint8
+    data: Tensor  # uint8; or an address
     stride: int
     rows: int
     columns: int

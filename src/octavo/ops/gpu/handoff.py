@@ -39,27 +39,51 @@ _here = threading.local()  # .companion: that of the capture going on in this th
 
 @triton.jit
 def _give(
-    x, x_stride, ids, weights, to_x, to_ids, to_weights, width, n_used,
+    x, x_stride, ids, weights, slots, shares, to_x, to_ids, to_weights, to_missed, linked,
+    width, n_used,
     BLOCK: tl.constexpr,
     USED: tl.constexpr,
+    HAS_LINK: tl.constexpr,
 ):  # fmt: skip
-    """A token's activations, ids and weights into memory that the processor reads."""
+    """A token's activations, ids and weights into memory that the processor reads.
+
+    Of the ids without a slot, the last `shares`[how many there are] are left for the card to read
+    over the link: they are `linked`; the others, `to_missed`, are the processor's.
+    """
     token = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + token * x_stride + i, mask=i < width)
     tl.store(to_x + token * width + i, values, mask=i < width)
     if tl.program_id(0) == 0:
-        pair = token * n_used + tl.arange(0, USED)
-        inside = tl.arange(0, USED) < n_used
-        tl.store(to_ids + pair, tl.load(ids + pair, mask=inside), mask=inside)
+        k = tl.arange(0, USED)
+        pair, inside = token * n_used + k, k < n_used
+        expert = tl.load(ids + pair, mask=inside, other=0)
+        is_missed = (tl.load(slots + expert, mask=inside, other=0) < 0) & inside
+        is_linked = is_missed & False
+        if HAS_LINK:
+            missed = is_missed.to(tl.int32)
+            n_missed = tl.sum(missed)
+            is_linked = is_missed & (n_missed - tl.cumsum(missed) < tl.load(shares + n_missed))
+            tl.store(linked + pair, tl.where(is_linked, expert, -1), mask=inside)
+        tl.store(to_ids + pair, expert, mask=inside)
+        tl.store(to_missed + pair, tl.where(is_missed & (is_linked == 0), expert, -1), mask=inside)
         tl.store(to_weights + pair, tl.load(weights + pair, mask=inside), mask=inside)
 
 
 @triton.jit
-def _take(here, there, beside, out, size, HAS_BESIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """The card's part, then the processor's, then what was computed beside: always this order."""
+def _take(
+    here, linked, there, beside, out, size,
+    HAS_LINK: tl.constexpr,
+    HAS_BESIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The card's part, what it read over the link, the processor's, and what was computed beside:
+    always in this order."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.load(here + i, mask=i < size) + tl.load(there + i, mask=i < size)
+    total = tl.load(here + i, mask=i < size)
+    if HAS_LINK:
+        total += tl.load(linked + i, mask=i < size)
+    total += tl.load(there + i, mask=i < size)
     if HAS_BESIDE:
         total += tl.load(beside + i, mask=i < size)
     tl.store(out + i, total, mask=i < size)
@@ -79,7 +103,7 @@ class Room:
         self._weights = pinned(n_tokens * n_used, torch.float32)
         # Zeros: while a step is recorded, nobody has answered yet.
         self._out = pinned(n_tokens * width, torch.float32).zero_()
-        self._missed: Ids = np.empty(n_tokens * n_used, np.int32)
+        self._missed = pinned(n_tokens * n_used, torch.int32)
         self._desks: dict[int, Desk] = {}
 
     def desk(self, n_tokens: int) -> Desk:
@@ -92,7 +116,7 @@ class Room:
                 self._ids[: self.n_blocks * pairs].view(self.n_blocks, *shape),
                 self._weights[:pairs].view(*shape),
                 self._out[:x].view(n_tokens, -1),
-                self._missed[:pairs].reshape(shape),
+                self._missed[:pairs].view(*shape),
             )
         return self._desks[n_tokens]
 
@@ -105,7 +129,7 @@ class Desk:
     ids: Tensor  # (blocks, T, k) int32
     weights: Tensor  # (T, k) float32
     out: Tensor  # (T, D) float32: the processor's answer
-    missed: Ids  # (T, k): what the processor is to compute, -1: nothing
+    missed: Tensor  # (T, k): what the processor is to compute, -1: nothing
     mark: Mark = field(default_factory=Mark)
 
 
@@ -125,11 +149,10 @@ class Spent:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What the processor does for one layer: the experts of `bank` without a slot."""
+    """What the processor does for one layer: experts of `bank` that the card leaves to it."""
 
     bank: ExpertBank
     block: int  # its number among those whose ids the desk keeps apart
-    slots: Ids  # (E,): the card's slot of each expert, -1: none; never another array
     desk: Desk
     note: Callable[[Sequence[Part], Spent], None]  # called with parts that are done
 
@@ -142,20 +165,24 @@ class Part:
     def program(self) -> _native.Program:
         """`desk.missed` experts into `desk.out`."""
         desk = self.desk
-        arrays = desk.x.numpy(), self.bank, desk.missed, desk.weights.numpy(), desk.out.numpy()
-        return cpu.experts_program(*arrays)
+        x, missed, weights, out = (t.numpy() for t in (desk.x, desk.missed, desk.weights, desk.out))
+        return cpu.experts_program(x, self.bank, missed, weights, out)
 
     def answer(self) -> None:
         """Wait until it is given, and compute it."""
         began = time.perf_counter()
         self.desk.mark.wait()
-        self.compute(self.slots < 0, time.perf_counter() - began)
+        self._compute(time.perf_counter() - began)
 
-    def compute(self, is_ours: NDArray[np.bool_], waiting_seconds: float = 0.0) -> None:
-        """Compute those experts (E,) now, after so long a wait."""
-        ids, began = self.ids, time.perf_counter()
-        np.copyto(self.desk.missed, np.where(is_ours[ids], ids, -1))
-        n_experts = int((self.desk.missed >= 0).sum())
+    def compute(self, is_ours: NDArray[np.bool_]) -> None:
+        """Compute those experts (E,) now, whatever the card left."""
+        ids = self.ids
+        np.copyto(self.desk.missed.numpy(), np.where(is_ours[ids], ids, -1))
+        self._compute(0.0)
+
+    def _compute(self, waiting_seconds: float) -> None:
+        began = time.perf_counter()
+        n_experts = int((self.desk.missed.numpy() >= 0).sum())
         if n_experts:
             self.program().run(cpu.pool())
         else:
@@ -178,9 +205,9 @@ class Companion:
     def ring(self, part: Part) -> None:
         """Another layer; captures its bell."""
         program, desk = part.program(), part.desk
-        out = desk.out.numpy()
-        self._native.add(program, part.ids, part.slots, desk.missed, out)
-        self._kept.append((program, out, part.ids))
+        missed, out = desk.missed.numpy(), desk.out.numpy()
+        self._native.add(program, missed, part.bank.down.shape[0], out)
+        self._kept.append((program, missed, out))
         self.parts.append(part)
         self.flags.ring(len(self.parts))
 
@@ -276,40 +303,55 @@ def counted() -> Iterator[list[Part]]:
         _here.given = None
 
 
-def give(part: Part, x: Tensor, ids: Tensor, weights: Tensor) -> None:
-    """Hand x (T, D) with ids and weights (T, k), contiguous, to the processor; nobody waits."""
+def give(
+    part: Part,
+    x: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    slots: Tensor,
+    shares: Tensor | None = None,
+) -> Tensor | None:
+    """Hand x (T, D) with ids and weights (T, k), contiguous, to the processor; nobody waits.
+
+    `slots` (E,) int32: -1 for those that it is to compute. With `shares` (k + 1,) int32 some of
+    them are left out, as many of each token as stand there at how many it has: these ids (T, k),
+    -1 for the others, are the result.
+    """
     desk = part.desk
     n_tokens, width = x.shape
-    n_used = ids.shape[1]
+    n_used, has_link = ids.shape[1], shares is not None
+    linked = empty(n_tokens, n_used, dtype=torch.int32) if has_link else None
     _give[(triton.cdiv(width, _BLOCK), n_tokens)](
-        x, x.stride(0), ids, weights, desk.x, desk.ids[part.block], desk.weights, width, n_used,
-        _BLOCK, triton.next_power_of_2(n_used),
+        x, x.stride(0), ids, weights, slots, shares if has_link else slots, desk.x,
+        desk.ids[part.block], desk.weights, desk.missed, linked if has_link else desk.missed,
+        width, n_used, _BLOCK, triton.next_power_of_2(n_used), has_link,
     )  # fmt: skip
     companion: Companion | None = getattr(_here, "companion", None)
     if companion is not None:
         companion.ring(part)
-        return
+        return linked
     desk.mark.set()
     given: list[Part] | None = getattr(_here, "given", None)
     if given is not None:
         given.append(part)
+    return linked
 
 
-def take(part: Part, here: Tensor, beside: Tensor | None) -> Tensor:
-    """here + the processor's answer + beside, all (T, D) contiguous."""
+def take(part: Part, here: Tensor, beside: Tensor | None, linked: Tensor | None = None) -> Tensor:
+    """here + linked + the processor's answer + beside, all (T, D) contiguous."""
     companion: Companion | None = getattr(_here, "companion", None)
     if companion is not None:
         companion.wait()
     else:
         part.answer()
-    return join(part.desk, here, beside)
+    return join(part.desk, here, beside, linked)
 
 
-def join(desk: Desk, here: Tensor, beside: Tensor | None) -> Tensor:
-    """here + what the processor has left on the desk + beside."""
+def join(desk: Desk, here: Tensor, beside: Tensor | None, linked: Tensor | None = None) -> Tensor:
+    """here + linked + what the processor has left on the desk + beside."""
     out = empty(*here.shape)
     _take[(triton.cdiv(here.numel(), _BLOCK),)](
-        here, desk.out, here if beside is None else beside, out, here.numel(),
-        beside is not None, _BLOCK,
+        here, here if linked is None else linked, desk.out, here if beside is None else beside,
+        out, here.numel(), linked is not None, beside is not None, _BLOCK,
     )  # fmt: skip
     return out

@@ -77,7 +77,12 @@ def many_tile(n_tokens: int) -> ManyTile:
 
 @triton.jit
 def weight_rows(w, n_rows, first, row_bytes, ROWS: tl.constexpr):
-    """Pointers (ROWS,) to the rows from `first` on; those beyond the last are the last again."""
+    """Pointers (ROWS,) to the rows from `first` on; those beyond the last are the last again.
+
+    `w` is a pointer, or an address: of main memory that the card reads in place.
+    """
+    if w.dtype.is_int():
+        w = w.to(tl.pointer_type(tl.uint8))
     row = tl.minimum(first + tl.arange(0, ROWS), n_rows - 1)
     return w + row.to(tl.int64) * row_bytes
 

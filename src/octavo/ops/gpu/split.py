@@ -24,8 +24,18 @@ from octavo.errors import UnsupportedError
 from octavo.ops import cpu
 from octavo.ops.gpu.arrange import add
 from octavo.ops.gpu.convoy import Convoy
-from octavo.ops.gpu.device import Tensor, allocate, empty, pinned, room_bytes, synchronise
+from octavo.ops.gpu.device import (
+    IS_INTERPRETED,
+    Tensor,
+    allocate,
+    empty,
+    pinned,
+    room_bytes,
+    synchronise,
+    to_device,
+)
 from octavo.ops.gpu.experts import (
+    FEW_TOKENS,
     SPLIT,
     Bank,
     ManyTokens,
@@ -34,8 +44,10 @@ from octavo.ops.gpu.experts import (
     matrices_of,
     weighted_sum,
 )
+from octavo.ops.gpu.flags import are_captured
 from octavo.ops.gpu.handoff import Part, Room, Spent, give, join, take, time_experts
 from octavo.ops.gpu.lanes import Lane, Mark
+from octavo.ops.gpu.link import Link
 from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.pinning import Pinning
 from octavo.ops.weight import ExpertBank, slot_offsets
@@ -112,6 +124,9 @@ class Split:
             self._banks, self._sources, self.slots, ring_bytes // self.slot_bytes, self.slot_bytes
         )
         self._lane = Lane()
+        is_all_pinned = pinned_bytes >= sum(w.data.size for b in banks for w in matrices_of(b))
+        self.link = Link(self._banks, self._sources) if shares and is_all_pinned else None
+        self._is_link_measured = False
         self._rooms: dict[int, Room] = {}  # by most tokens
         self.pace = None if shares else ALL_BY_LINK  # None: it is measured
         self._measured: tuple[bool, Pace] | None = None
@@ -179,6 +194,8 @@ class Split:
 
     def asked(self) -> dict[int, Ids]:
         """Of the steps since the last call: block -> ids (T, k); of a long one its last tokens."""
+        if self.link is not None and not self._is_link_measured and self._pinning.is_done:
+            self._measure_link(self.link)
         asked, self._asked = self._asked, {}
         # Those of a long step lie where the next one's will.
         return {b: ids.copy() if len(ids) > HOST_TOKENS else ids for b, ids in asked.items()}
@@ -204,11 +221,13 @@ class Split:
     def _few(self, block: int, x: Tensor, ids: Tensor, weights: Tensor, beside: Beside) -> Tensor:
         self._convoy.end()
         desk = self._room(HOST_TOKENS, x, ids).desk(len(x))
-        part = Part(self._banks[block], block, self.slots[block], desk, self.note)
-        give(part, x, ids, weights)
+        part, slots = Part(self._banks[block], block, desk, self.note), self._tables[0, block]
+        link = self.link if len(x) <= FEW_TOKENS else None
+        linked = give(part, x, ids, weights, slots, None if link is None else link.shares)
         extra = None if beside is None else beside()
-        here = weighted_sum(x, self._pooled[block], ids, weights, self._tables[0, block])
-        return take(part, here, extra)
+        here = weighted_sum(x, self._pooled[block], ids, weights, slots)
+        fetched = None if link is None else link.weighted_sum(block, x, linked, weights)
+        return take(part, here, extra, fetched)
 
     def _room(self, n_tokens: int, x: Tensor, ids: Tensor) -> Room:
         if n_tokens not in self._rooms:
@@ -233,8 +252,8 @@ class Split:
         absent, part = np.flatnonzero(self.slots[block] < 0), None
         if len(absent) > n_first and len(x) <= SHARED_TOKENS and not convoy.is_dry:
             desk = self._room(SHARED_TOKENS, x, ids).desk(len(x))
-            part = Part(self._banks[block], 0, self.slots[block], desk, lambda parts, spent: None)
-            give(part, x, ids, weights)
+            part = Part(self._banks[block], 0, desk, lambda parts, spent: None)
+            give(part, x, ids, weights, self._tables[0, block])
         many = ManyTokens(x, self._pooled[block], ids, weights, has_gaps=part is not None)
         sent = convoy.begin(block)
         extra = None if beside is None else beside()
@@ -320,6 +339,19 @@ class Split:
         n = min(64, len(self.slots[block]))
         seconds = [time_experts(self._banks[block], n, each) for each in (1, 8)]
         return Pace(link, *solve((n, n, seconds[0]), (n, 8 * n, seconds[1])))
+
+    def _measure_link(self, link: Link) -> None:
+        self._is_link_measured = True
+        if IS_INTERPRETED or not are_captured() or not self._rooms:
+            return
+        n_used = self._rooms[HOST_TOKENS].n_used
+        residents = to_device(np.flatnonzero(self.slots[0] >= 0)[None, :n_used].astype(np.int32))
+        weights, slots = torch.ones_like(residents, dtype=torch.float32), self._tables[0, 0]
+
+        def here(x: Tensor, n: int) -> Tensor:
+            return weighted_sum(x, self._pooled[0], residents[:, :n], weights[:, :n], slots)
+
+        link.share(link.measure(0, n_used, here))
 
     def _keep_tail(self, block: int, ids: Tensor) -> None:
         if block not in self._tails:
