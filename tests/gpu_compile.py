@@ -101,12 +101,26 @@ def hand_over() -> Callable[[], object]:
     x, ids, weights = torch.zeros(3, 2048), torch.zeros(3, 8, dtype=torch.int32), torch.zeros(3, 8)
 
     def run() -> None:
-        handoff._give[(2, 3)](x, 2048, ids, weights, x, ids, weights, 2048, 8, 1024, 8)
-        for has_beside in False, True:
-            handoff._take[(6,)](x, x, x, x, x.numel(), has_beside, 1024)
+        for has_link in False, True:
+            handoff._give[(2, 3)](
+                x, 2048, ids, weights, ids, ids, x, ids, weights, ids, ids, 2048, 8, 1024, 8,
+                has_link,
+            )  # fmt: skip
+            for has_beside in False, True:
+                handoff._take[(6,)](x, x, x, x, x, x.numel(), has_link, has_beside, 1024)
         split._slots_of_blocks[(3, 5)](ids, ids, ids, ids, 700, -1, 32, 256)
 
     return run
+
+
+def over_the_link() -> Callable[[], object]:
+    from octavo.ops.gpu.experts import bank_of, weighted_sum
+
+    matrices = [weight("q4_k", 16, 512, 2048), weight("q4_k", 16, 512, 2048)]
+    bank = ExpertBank(*matrices, weight("q4_k", 16, 2048, 512), "silu", gpu)
+    there = bank_of(bank, [1 << 40, 1 << 41, 1 << 42], [589_824] * 3)
+    ids = torch.zeros(1, 8, dtype=torch.int32)
+    return lambda: weighted_sum(torch.zeros(1, 2048), there, ids, torch.zeros(1, 8))
 
 
 def unit(name: str, n_tokens: int) -> Callable[[], object]:
@@ -181,6 +195,7 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "experts few": lambda: expert_layer("q4_k", "q5_k", 1),
     "experts many": lambda: expert_layer("q4_k", "q5_k", 512),
     "split": hand_over,
+    "link": over_the_link,
     "norm": norms,
     "rope": rotations,
     "route": routing,
