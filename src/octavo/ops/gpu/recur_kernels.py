@@ -134,11 +134,20 @@ def _at_length_1(both, eps):
 
 
 @triton.jit
+def _put_windows(memory, place, windows, at, is_key, is_value, SPEC: tl.constexpr):
+    """Store windows of query, key and value, of channels `at`, as number `place` in memory."""
+    put_window(memory, place, windows[0], at[0], is_key, SPEC)
+    put_window(memory, place, windows[1], at[1], is_key, SPEC)
+    put_window(memory, place, windows[2], at[2], is_value, SPEC)
+
+
+@triton.jit
 def _store_windows(
-    qkv, stride, before, conv, state_slots, sequence, begin, end,
-    q_at, k_at, v_at, is_key, is_value, SPEC: tl.constexpr,
+    qkv, stride, before, conv, state_slots, sequence, begin, end, at, is_key, is_value,
+    SPEC: tl.constexpr,
 ):  # fmt: skip
     """Store the windows of the convolution that tokens begin:end are asked for."""
+    q_at, k_at, v_at = at
     for token in range(begin, end):
         target = tl.load(state_slots + token)
         if target >= 0:
@@ -146,9 +155,20 @@ def _store_windows(
             q_window = window_after(*args, q_at, is_key, SPEC)
             k_window = window_after(*args, k_at, is_key, SPEC)
             v_window = window_after(*args, v_at, is_value, SPEC)
-            put_window(conv, target, q_window, q_at, is_key, SPEC)
-            put_window(conv, target, k_window, k_at, is_key, SPEC)
-            put_window(conv, target, v_window, v_at, is_value, SPEC)
+            windows = q_window, k_window, v_window
+            _put_windows(conv, target, windows, at, is_key, is_value, SPEC)
+
+
+@triton.jit
+def _is_last(counter, SPEC: tl.constexpr, COLUMNS: tl.constexpr):
+    """Whether all other programs of the key head have come here; their outputs may then be read."""
+    GROUPS: tl.constexpr = tl.cdiv(SPEC.value_dim, COLUMNS)
+    N_PROGRAMS: tl.constexpr = SPEC.n_value_heads // SPEC.n_key_heads * GROUPS
+    tl.debug_barrier()
+    is_last = tl.atomic_add(counter, 1) == N_PROGRAMS - 1
+    if is_last:
+        tl.store(counter, 0)
+    return is_last
 
 
 @triton.jit
@@ -165,6 +185,7 @@ def _gated_norms(
         head = value_head_of(key_head, row % SHARED, SPEC)
         is_there = (row < end * SHARED) & (j < SPEC.value_dim)
         at = head * SPEC.value_dim + j
+        # In the tile's shape: one row of it would have to be passed between threads.
         weight = tl.load(norm + row * 0 + j, mask=is_there, other=0.0)
         gate = tl.load(z + token * z_stride + at, mask=is_there, other=0.0)
         own = out + token * (SPEC.n_value_heads * SPEC.value_dim) + at
@@ -211,38 +232,31 @@ def recur_tokens(
     key_head = key_head_of(head, SPEC)
     q_at = key_head * SPEC.key_dim + i
     k_at = q_at + SPEC.n_key_heads * SPEC.key_dim
-    v_at = value_channel(head, SPEC) + j
-    # Kept until the tokens are done: to store them here would wait for them.
-    q_window = window_before(conv, slot, has_past, q_at, is_key, SPEC)
-    k_window = window_before(conv, slot, has_past, k_at, is_key, SPEC)
-    v_window = window_before(conv, slot, has_past, v_at, is_value, SPEC)
+    at = q_at, k_at, value_channel(head, SPEC) + j
+    # Loaded with the state, and stored after the tokens, which need not wait for them.
+    q_window = window_before(conv, slot, has_past, at[0], is_key, SPEC)
+    k_window = window_before(conv, slot, has_past, at[1], is_key, SPEC)
+    v_window = window_before(conv, slot, has_past, at[2], is_value, SPEC)
     a_head, dt_head = tl.load(a + head), tl.load(dt + head)
     for token in range(begin, end):
         if token > begin:
             _store_state(held, state, state_slots, token - 1, place, is_place, FLOATS)
         held = _one_token(
             held, qkv, alpha, beta, taps, conv, out, strides, eps, a_head, dt_head,
-            token, begin, slot, has_past, head, key_head, v_at, j, is_value, SPEC, DK,
+            token, begin, slot, has_past, head, key_head, at[2], j, is_value, SPEC, DK,
         )  # fmt: skip
-    put_window(before, sequence, q_window, q_at, is_key, SPEC)
-    put_window(before, sequence, k_window, k_at, is_key, SPEC)
-    put_window(before, sequence, v_window, v_at, is_value, SPEC)
-    tl.debug_barrier()
-    counter = counters + sequence * SPEC.n_key_heads + key_head
-    N_PROGRAMS: tl.constexpr = (
-        SPEC.n_value_heads // SPEC.n_key_heads * tl.cdiv(SPEC.value_dim, COLUMNS)
-    )
-    is_last = tl.atomic_add(counter, 1) == N_PROGRAMS - 1
+    windows = q_window, k_window, v_window
+    _put_windows(before, sequence, windows, at, is_key, is_value, SPEC)
+    is_last = _is_last(counters + sequence * SPEC.n_key_heads + key_head, SPEC, COLUMNS)
     # Not before the count, which has to wait for all that was stored.
     _store_state(held, state, state_slots, end - 1, place, is_place, FLOATS)
     if is_last:
-        tl.store(counter, 0)
         _gated_norms(out, z, strides[1], norm, eps, key_head, begin, end, SPEC, DV)
     if SPEC.conv_kernel > 1:
         is_key = i < only(SPEC.key_dim, is_last)
         _store_windows(
-            qkv, strides[0], before, conv, state_slots, sequence, begin, end,
-            q_at, k_at, v_at, is_key, is_value, SPEC,
+            qkv, strides[0], before, conv, state_slots, sequence, begin, end, at, is_key, is_value,
+            SPEC,
         )  # fmt: skip
 
 
