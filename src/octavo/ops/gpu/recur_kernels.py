@@ -162,7 +162,7 @@ def _store_windows(
 @triton.jit
 def _is_last(counter, SPEC: tl.constexpr, COLUMNS: tl.constexpr):
     """Whether all other programs of the key head have come here; their outputs may then be read."""
-    GROUPS: tl.constexpr = tl.cdiv(SPEC.value_dim, COLUMNS)
+    GROUPS: tl.constexpr = (SPEC.value_dim + COLUMNS - 1) // COLUMNS  # Triton 3.6 has no cdiv here
     N_PROGRAMS: tl.constexpr = SPEC.n_value_heads // SPEC.n_key_heads * GROUPS
     tl.debug_barrier()
     is_last = tl.atomic_add(counter, 1) == N_PROGRAMS - 1
