@@ -212,6 +212,7 @@ def test_other_addresses_are_refused(settings: Settings, hub: Hub, end: str) -> 
 def test_faults_that_pass(
     settings: Settings, hub: Hub, body: bytes, faults: list[str], lists_sha256: bool
 ) -> None:
+    """J3: a part is gone on with only where it is of the same file."""
     hub.faults, hub.lists_sha256 = list(faults), lists_sha256
     path = resolve("hf:o/r", settings, client=QUICK)
     assert path.read_bytes() == body
@@ -234,6 +235,7 @@ def test_faults_that_pass(
     ],
 )
 def test_faults_that_stay(settings: Settings, hub: Hub, faults: list[str], phrase: str) -> None:
+    """J2, J3: what is not the whole file is never taken for it."""
     if faults[0] == "stall":
         hub.files[NAME] = hub.files[NAME][:1000]  # never a whole piece
     hub.faults = list(faults)
@@ -276,6 +278,7 @@ def test_a_part_that_is_too_long_is_fetched_anew(settings: Settings, hub: Hub, b
 def test_all_shards_or_nothing(
     settings: Settings, hub: Hub, rng: np.random.Generator, tmp_path: Path
 ) -> None:
+    """J1, J3: a set of which one file is damaged is no model."""
     names = [shard_name("m", i, 3) for i in (1, 2, 3)]
     hub.files = {name: model(tmp_path / "s.gguf", rng) for name in names}
     hub.faults = ["garble"]
@@ -341,6 +344,7 @@ def test_a_token_stays_with_its_host(settings: Settings, hub: Hub, body: bytes) 
 def test_redirects_to_local_addresses_are_refused(
     settings: Settings, hub: Hub, target: str
 ) -> None:
+    """M8: wherever the hub's answer leads."""
     hub.faults = [target] * 9 if target.startswith("http") else ["302"]
     with pytest.raises(DownloadError):
         resolve("hf:o/r", settings, client=QUICK)

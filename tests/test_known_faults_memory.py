@@ -16,8 +16,10 @@ import pytest
 
 import octavo
 from cache_steps import Piece, copied, make_batch, pages_for, scattered_pages
+from octavo import _native, registry
 from octavo.gguf.reader import open_gguf
 from octavo.ops import cpu
+from octavo.plan import planner
 from octavo.plan.gpus import Gpu
 from octavo.plan.planner import Wishes, make_plan
 from plan_headers import GB, machine, random_35b
@@ -159,6 +161,15 @@ def test_F4_as_many_as_were_promised_fill_the_whole_context_at_once(
         assert session.engine.stats.preemptions == 0
         assert session._cache.n_bytes == n_bytes
         assert [id(a.data) for a in session._cache.attention] == data
+
+
+def test_F6_every_cache_format_is_fast_wherever_it_can_be_asked_for() -> None:
+    """A layer has one format, for keys and values: there is no pair that only some place knows."""
+    offered = planner.cache_formats()
+    assert sorted(_native.cache_formats()) == sorted(offered)
+    assert sorted(registry.names("ops.gpu.kv")) == sorted(offered)
+    with pytest.raises(octavo.UnsupportedError, match="q4_9"):
+        make_plan(random_35b(), Wishes(cache_format="q4_9", placement="auto"), machine(30))
 
 
 @pytest.mark.parametrize(

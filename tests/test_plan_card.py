@@ -184,6 +184,7 @@ def test_a_tied_head_is_on_the_card() -> None:
     ],
 )
 def test_choices(sizes: dict[str, float], expected: tuple[str, int, int, int]) -> None:
+    """F2: what is chosen where nothing was asked for, machine by machine."""
     plan = plan_for(**sizes)
     assert (plan.placement, plan.context, plan.sequences, plan.batch_tokens) == expected
     assert plan.fits
@@ -335,6 +336,7 @@ def test_a_card_that_is_not_there() -> None:
 def test_no_plan_exceeds_what_there_is(
     card_gb: float, total_gb: float, context: int | None, sequences: int | None, cache_format: Any
 ) -> None:
+    """F2: a context that was asked for is had, or refused; never silently another."""
     wishes = Wishes(
         placement="auto", context=context, sequences=sequences, cache_format=cache_format
     )

@@ -49,6 +49,7 @@ def test_keys() -> None:
 
 
 def test_hosts_are_checked_where_there_is_no_key() -> None:
+    """M6: a page whose name points to this computer is found out by that name."""
     with serving(ScriptedSession(PLAIN), Rules(hosts=("my-pc",))) as address:
         for host in ("localhost:80", "127.0.0.1", "[::1]:8080", "my-pc:1", "192.168.1.5"):
             assert httpx.get(f"{address}/health", headers={"host": host}).status_code == 200
@@ -326,6 +327,7 @@ def test_other_addresses_need_one(host: str) -> None:
 
 
 def test_command_refuses_to_be_open() -> None:
+    """M10: to other computers only with a key."""
     done = CliRunner().invoke(app, ["serve", "absent.gguf", "--host", "0.0.0.0"])
     assert done.exit_code == 2
     assert "OCTAVO_API_KEY" in done.output

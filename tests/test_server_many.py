@@ -59,6 +59,7 @@ def check_answers(path: Path, n_tokens: int) -> None:
 
 @pytest.mark.parametrize("arch", ["llama", "qwen35"])
 def test_as_if_alone_on_tiny_models(arch: str, tiny_file: Callable[..., Path]) -> None:
+    """G1: also where sequences have recurrent states."""
     check_answers(tiny_file(arch), 12)
 
 

@@ -33,7 +33,7 @@ def act(address: str, action: str, number: int = 0, **body: Any) -> httpx.Respon
 def test_saved_in_one_process_restored_in_the_next(
     arch: str, tiny_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Also with recurrent layers, where pages alone are of no use."""
+    """D4: also with recurrent layers, where pages alone are of no use."""
     sessions = [octavo.load(tiny_file(arch), sequences=2) for _ in range(2)]
     with serving(sessions[0], slot_folder=tmp_path) as address:
         first = complete(address)
@@ -68,6 +68,7 @@ def test_erase(tiny_file: Callable[..., Path], tmp_path: Path) -> None:
 
 
 def test_wrong_requests(tiny_file: Callable[..., Path], tmp_path: Path) -> None:
+    """D4: what cannot be restored is refused, and nothing is lost by it."""
     (tmp_path / "inside").mkdir()
     (tmp_path / "secret").write_text("nobody may read this")
     (tmp_path / "inside" / "foreign.bin").write_bytes(b"something else")
