@@ -71,6 +71,9 @@ class FakeStore:
         self.n_brought += 1
         return copy
 
+    def tune(self) -> None:
+        pass
+
     def end(self, n: int) -> None:
         for copy in [c for c in self.copies if not c.is_done][:n]:
             copy.is_done = True

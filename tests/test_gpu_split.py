@@ -18,7 +18,7 @@ from octavo.errors import OctavoError, UnsupportedError
 from octavo.experts.residents import PROMPT_TOKENS
 from octavo.gguf.header import TensorInfo
 from octavo.ops import reference
-from octavo.ops.gpu import convoy, handoff, lanes, pinning, ring, split
+from octavo.ops.gpu import convoy, handoff, lanes, link, pinning, ring, split
 from octavo.ops.gpu.experts import SPLIT, on_device, weighted_sum
 from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
 from octavo.ops.gpu.split import HOST_TOKENS, Split
@@ -120,6 +120,40 @@ def test_some_are_read_over_the_link(
     assert all(nmse(f, reference.experts(given[0], bank, *given[1:])) < 1e-3 for f in found)
     assert not np.array_equal(*map(to_host, found))  # float32 there, int8 here
     np.testing.assert_array_equal(made.asked()[0], given[1])
+
+
+def test_what_the_link_takes_is_measured(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    banks, given = [make_bank(rng) for _ in range(2)], tokens(1, rng)
+    n_bytes = 2 * sum(w.data.size for w in (banks[0].gate, banks[0].up, banks[0].down) if w)
+    made = Split(banks, 4 * n_bytes // N_EXPERTS, n_bytes)
+    made.make_pool(N_EXPERTS * made.slot_bytes)
+    settle(made, [5])
+    monkeypatch.setattr(split, "are_captured", lambda: True)
+    monkeypatch.setattr(link, "Flags", StillFlags)
+    made.tune()  # nobody has used it
+    assert not made._is_tuned
+    gpu.experts(*on_card(given)[:1], banks[0], *on_card(given)[1:])
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(link.time, "perf_counter", lambda: float(next(ticks)))
+    made.tune()
+    assert made._is_tuned
+    assert made.link is not None
+    assert to_host(made.link.shares)[:3].tolist() == [0, 0, 0]  # all ways take as long
+    monkeypatch.setattr(made.link, "_time", lambda n_used, n, n_linked, here: 9 - n_linked)
+    assert made.link.measure(8, lambda x, n: None) == [0, 0, 1, 2, 3, 4, 4, 4, 4]
+
+
+class StillFlags:
+    def __init__(self) -> None:
+        self.reply = np.zeros(1, np.uint32)
+
+    def reset(self) -> None:
+        self.reply[0] = 0
+
+    def wait(self, number: int) -> None:
+        assert number == 1
 
 
 def test_what_was_asked_for_outlives_the_next_step(rng: np.random.Generator) -> None:

@@ -62,6 +62,8 @@ class Store(Protocol):
 
     def asked(self) -> Mapping[int, Ids]: ...
 
+    def tune(self) -> None: ...
+
     def room_bytes(self, limit_bytes: int, free_bytes: int, /) -> int | None: ...
 
     def make_pool(self, n_bytes: int, /) -> None: ...
@@ -118,6 +120,7 @@ class Residents:
         admissions = [] if self._decision is None else self._decision.result()
         n_before = len(self._coming)
         self._receive()
+        self.store.tune()
         asked, slots = self.store.asked(), self.store.slots.copy()
         if admissions or len(self._coming) < n_before:
             self.store.publish(self._pool.slot_of)

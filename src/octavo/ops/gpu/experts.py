@@ -153,7 +153,11 @@ def matrices_of(bank: ExpertBank) -> list[Weight]:
 
 def expert_bytes(bank: ExpertBank) -> list[int]:
     """Of one expert in each of these."""
-    return [len(w.data) // w.shape[0] for w in matrices_of(bank)]
+    forms = [quants.find(w.format) for w in matrices_of(bank)]
+    return [
+        w.shape[1] * w.shape[2] // form.block_elements * form.block_bytes
+        for w, form in zip(matrices_of(bank), forms, strict=True)
+    ]
 
 
 def bank_of(bank: ExpertBank, data: Sequence[Tensor | int], strides: Sequence[int]) -> Bank:

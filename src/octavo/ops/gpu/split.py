@@ -25,7 +25,6 @@ from octavo.ops import cpu
 from octavo.ops.gpu.arrange import add
 from octavo.ops.gpu.convoy import Convoy
 from octavo.ops.gpu.device import (
-    IS_INTERPRETED,
     Tensor,
     allocate,
     empty,
@@ -126,7 +125,7 @@ class Split:
         self._lane = Lane()
         is_all_pinned = pinned_bytes >= sum(w.data.size for b in banks for w in matrices_of(b))
         self.link = Link(self._banks, self._sources) if shares and is_all_pinned else None
-        self._is_link_measured = False
+        self._is_tuned = False
         self._rooms: dict[int, Room] = {}  # by most tokens
         self.pace = None if shares else ALL_BY_LINK  # None: it is measured
         self._measured: tuple[bool, Pace] | None = None
@@ -174,7 +173,7 @@ class Split:
             yield
         finally:
             self._convoy.is_dry = False
-            self.asked()  # nobody's questions
+            self._asked = {}  # nobody's questions
 
     def bring(self, block: int, expert: int, slot: int) -> Mark:
         """Copy an expert into a slot, which no table may name -> a mark behind the copy."""
@@ -194,11 +193,18 @@ class Split:
 
     def asked(self) -> dict[int, Ids]:
         """Of the steps since the last call: block -> ids (T, k); of a long one its last tokens."""
-        if self.link is not None and not self._is_link_measured and self._pinning.is_done:
-            self._measure_link(self.link)
         asked, self._asked = self._asked, {}
         # Those of a long step lie where the next one's will.
         return {b: ids.copy() if len(ids) > HOST_TOKENS else ids for b, ids in asked.items()}
+
+    def tune(self) -> None:
+        """After a step: measure once, when all is pinned, how many experts the link should take."""
+        room = self._rooms.get(HOST_TOKENS)
+        if self._is_tuned or self.link is None or room is None or not self._pinning.is_done:
+            return
+        self._is_tuned = True
+        if are_captured():
+            self._measure_link(self.link, room.n_used)
 
     # In a step
 
@@ -340,18 +346,19 @@ class Split:
         seconds = [time_experts(self._banks[block], n, each) for each in (1, 8)]
         return Pace(link, *solve((n, n, seconds[0]), (n, 8 * n, seconds[1])))
 
-    def _measure_link(self, link: Link) -> None:
-        self._is_link_measured = True
-        if IS_INTERPRETED or not are_captured() or not self._rooms:
-            return
-        n_used = self._rooms[HOST_TOKENS].n_used
-        residents = to_device(np.flatnonzero(self.slots[0] >= 0)[None, :n_used].astype(np.int32))
-        weights, slots = torch.ones_like(residents, dtype=torch.float32), self._tables[0, 0]
+    def _measure_link(self, link: Link, n_used: int) -> None:
+        slots, weights = self.slots[0], empty(1, n_used).fill_(1.0)
+        there, absent = np.flatnonzero(slots >= 0)[:n_used], np.flatnonzero(slots < 0)[:n_used]
+
+        chosen = [
+            to_device(np.resize([*there[:n], *absent[: n_used - n]], (1, n_used)).astype(np.int32))
+            for n in range(n_used)
+        ]
 
         def here(x: Tensor, n: int) -> Tensor:
-            return weighted_sum(x, self._pooled[0], residents[:, :n], weights[:, :n], slots)
+            return weighted_sum(x, self._pooled[0], chosen[n], weights, self._tables[0, 0])
 
-        link.share(link.measure(0, n_used, here))
+        link.share(link.measure(n_used, here))
 
     def _keep_tail(self, block: int, ids: Tensor) -> None:
         if block not in self._tails:
