@@ -4,16 +4,19 @@ The same prompt, greedy, to the same length: in this process, as `octavo run` do
 server that streams, read by plain httpx and by OpenAI's client. The ways take turns, so that a
 machine that grows slower does so for all. A time is from the first token to the last, by token, and
 the median of the rounds. `server_cpu_ms` is the processor time of the server by token, in all its
-threads but those that compute the model (Linux). The last line is JSON.
+threads but those that compute the model (Linux), and what it costs the engine's thread to wake the
+event loop, measured by itself as `wake_cpu_ms`. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -100,10 +103,28 @@ class ServerClock:
         """Seconds of the event loop, and of threads that came for a reply and went.
 
         The model's threads live before and after it; of the others only the first, the loop.
+        What the engine's thread does to wake the loop is not in it: see `wake_cpu_ms`.
         """
         stayed = before[1].keys() & after[1].keys() - {str(self._pid)}
         model = sum(after[1][thread] - before[1][thread] for thread in stayed)
         return after[0] - before[0] - model
+
+
+def wake_cpu_ms(n: int = 100, pause_seconds: float = 0.01) -> float:
+    """Processor time for a thread to wake an event loop that waits, as the engine's does."""
+    loop = asyncio.new_event_loop()
+    waiting = threading.Thread(target=loop.run_forever)
+    waiting.start()
+    times = []
+    for _ in range(n):
+        time.sleep(pause_seconds)
+        before = time.thread_time()
+        loop.call_soon_threadsafe(lambda: None)
+        times.append(time.thread_time() - before)
+    loop.call_soon_threadsafe(loop.stop)
+    waiting.join()
+    loop.close()
+    return statistics.median(times) * 1000
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -134,7 +155,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 if before and name == "httpx":
                     spent = clock.beside_the_model(before, clock.read())
                     server_cpu.append(spent * 1000 / args.tokens)
-    return summary(times, server_cpu) | {"model": path.name, "threads": args.threads}
+        wake = wake_cpu_ms()
+        server_cpu = [spent + wake for spent in server_cpu]
+    found = {"model": path.name, "threads": args.threads, "wake_cpu_ms": round(wake, 3)}
+    return summary(times, server_cpu) | found
 
 
 def summary(times: dict[str, list[float]], server_cpu: list[float]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ arrays, and the engine sees no text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from octavo.errors import RequestError, UnsupportedError
 from octavo.reply import Answer, Reply, ThinkingLimit, TokenSource
@@ -16,9 +18,14 @@ from octavo.text.calling import Calling
 from octavo.text.split import Content, Event, Reasoning, Splitter, ToolCalled
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
-from octavo.types import ChatRequest, SamplingParams
+from octavo.types import ChatRequest, GrammarSpec, Message, SamplingParams
 
-__all__ = ["Answer", "Chat", "Content", "Event", "Reasoning", "Reply", "ToolCalled"]
+__all__ = [
+    *("Answer", "Chat", "Content", "Event", "Messages", "Reasoning", "Reply", "ToolCalled"),
+    *("messages_of", "params_of"),
+]
+
+Messages = str | Sequence[Message | Mapping[str, Any]]
 
 # What is put into the model's mouth when its thinking has to end.
 ENOUGH = "\n\nI have thought enough and answer now."
@@ -129,3 +136,42 @@ def _thinking_tokens(request: ChatRequest) -> int | None:
     if request.params.max_tokens >= 0:
         limits.append(request.params.max_tokens * (ANSWER_SHARE - 1) // ANSWER_SHARE)
     return min(limits, default=None)
+
+
+def params_of(sampling: Mapping[str, Any], json_schema: Mapping[str, Any] | None) -> SamplingParams:
+    """Sampling parameters from the arguments of a call.
+
+    Raises:
+        RequestError: there is no such parameter, or its value is out of range.
+    """
+    known = SamplingParams.__dataclass_fields__.keys()
+    if unknown := sampling.keys() - known:
+        raise RequestError(
+            f"There is no argument {', '.join(sorted(unknown))}",
+            f"For sampling there are {', '.join(known)}.",
+        )
+    given = dict(sampling)
+    if json_schema is not None:
+        given["grammar"] = GrammarSpec("json_schema", json.dumps(json_schema))
+    return SamplingParams(**given)
+
+
+def messages_of(given: Messages) -> tuple[Message, ...]:
+    """A question, or messages as they are or as mappings.
+
+    Raises:
+        RequestError: a mapping lacks a role, or has a key that messages have not.
+    """
+    if isinstance(given, str):
+        return (Message("user", given),)
+    return tuple(m if isinstance(m, Message) else _message(m) for m in given)
+
+
+def _message(given: Mapping[str, Any]) -> Message:
+    known = Message.__dataclass_fields__.keys()
+    if "role" not in given or given.keys() - known:
+        raise RequestError(
+            f"A message has the keys {', '.join(map(str, given))}",
+            f"It needs role and content, and may have {', '.join(known)}.",
+        )
+    return Message(**given)

@@ -6,7 +6,6 @@ chat. Each part decides its own matters; nothing is decided here.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.chat import Answer, Chat, Reply
+from octavo.chat import Answer, Chat, Messages, Reply, messages_of, params_of
 from octavo.engine.engine import Engine
 from octavo.engine.loader import fingerprint, hold_experts, split_experts
 from octavo.engine.places import Place
@@ -42,14 +41,11 @@ from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import (
     ChatRequest,
-    GrammarSpec,
-    Message,
     SamplingParams,
     ToolChoice,
     ToolMode,
 )
 
-Messages = str | Sequence[Message | Mapping[str, Any]]
 Texts = str | Sequence[str | Sequence[int]]
 SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
 
@@ -196,8 +192,8 @@ class Session:
             TemplateError, RequestError, ContextFullError: it cannot be served.
         """
         request = ChatRequest(
-            messages=_messages(messages),
-            params=_params(sampling, json_schema),
+            messages=messages_of(messages),
+            params=params_of(sampling, json_schema),
             tools=tuple(tools),
             tool_choice=(ToolChoice(tool_choice) if isinstance(tool_choice, str) else tool_choice),
             stop=tuple(stop),
@@ -223,7 +219,7 @@ class Session:
         **sampling: Any,
     ) -> Answer | Reply:
         """Continue a text as it is: no template. Arguments and errors as of `chat`."""
-        reply = self.complete(prompt, _params(sampling, json_schema), stop)
+        reply = self.complete(prompt, params_of(sampling, json_schema), stop)
         return reply if stream else reply.whole()
 
     def embed(
@@ -370,32 +366,3 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _params(sampling: Mapping[str, Any], json_schema: Mapping[str, Any] | None) -> SamplingParams:
-    known = SamplingParams.__dataclass_fields__.keys()
-    if unknown := sampling.keys() - known:
-        raise RequestError(
-            f"There is no argument {', '.join(sorted(unknown))}",
-            f"For sampling there are {', '.join(known)}.",
-        )
-    given = dict(sampling)
-    if json_schema is not None:
-        given["grammar"] = GrammarSpec("json_schema", json.dumps(json_schema))
-    return SamplingParams(**given)
-
-
-def _messages(given: Messages) -> tuple[Message, ...]:
-    if isinstance(given, str):
-        return (Message("user", given),)
-    return tuple(m if isinstance(m, Message) else _message(m) for m in given)
-
-
-def _message(given: Mapping[str, Any]) -> Message:
-    known = Message.__dataclass_fields__.keys()
-    if "role" not in given or given.keys() - known:
-        raise RequestError(
-            f"A message has the keys {', '.join(map(str, given))}",
-            f"It needs role and content, and may have {', '.join(known)}.",
-        )
-    return Message(**given)

@@ -24,6 +24,7 @@ from octavo.engine.grammar import Vocabulary
 from octavo.engine.intake import Intake
 from octavo.engine.places import Places
 from octavo.engine.prefill import Prefilling
+from octavo.engine.rooms import Rooms
 from octavo.engine.scheduler import Prefill, Scheduler
 from octavo.engine.sequence import Outcome, Sequence
 from octavo.engine.speculative import DraftBlock, DraftRule
@@ -31,7 +32,7 @@ from octavo.engine.stats import Stats
 from octavo.engine.steps import Steps
 from octavo.engine.stream import Stream
 from octavo.errors import BusyError, CacheFullError, OctavoError
-from octavo.kv.cache import Cache, Timeline
+from octavo.kv.cache import Cache
 from octavo.kv.prefix import PrefixStore
 from octavo.models import Model
 from octavo.types import FinishReason, SamplingParams
@@ -71,10 +72,8 @@ class Engine:
         between: Callable[[], None] | None = None,
     ) -> None:
         self.stats = Stats()
-        self._cache = cache
         self._config = model.config
         self._intake = Intake(model.config, cache, vocabulary)
-        self._prefixes = prefixes
         self._scheduler: Scheduler[Sequence] = Scheduler(max_running, piece_tokens)
         self.places = Places(max_running)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -82,13 +81,13 @@ class Engine:
         self._door = threading.Lock()  # held to enter the inbox, and to shut it
         self._is_closed = False
         self._may_admit = True  # something was freed since admission last failed
-        self._has_news = False  # something was kept since prefixes were last saved
         rule = drafts or DraftRule()
-        steps = Steps(model, cache, between)
+        steps = Steps(model, cache, between, before=self._wake)
         has_block = model.config.n_mtp > 0 and "mtp" in rule.sources and rule.max_tokens > 0
-        self._draft_block = DraftBlock(steps, model.config.n_embd) if has_block else None
-        self._prefilling = Prefilling(steps, self._draft_block, prefixes)
-        self._decoding = Decoding(steps, cache, self._draft_block, rule, self.stats)
+        draft_block = DraftBlock(steps, model.config.n_embd) if has_block else None
+        self._rooms = Rooms(cache, prefixes, self.places, draft_block)
+        self._prefilling = Prefilling(steps, draft_block, prefixes)
+        self._decoding = Decoding(steps, cache, draft_block, rule, self.stats)
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
@@ -206,26 +205,34 @@ class Engine:
         idle = not self.stats.running and not self.stats.waiting
         if idle and self._inbox.empty():
             self._wait()
+        if not self._inbox.empty():
+            self._wake()  # who knows how long this takes
         while not self._inbox.empty():
             self._inbox.get()()
         self._count()
 
+    def _wake(self) -> None:
+        """Tell those who listen that something has come.
+
+        Just before the model computes, which needs no Python: who is woken does, at once.
+        """
+        for job in self._scheduler.jobs:
+            job.mailbox.call()
+
     def _wait(self) -> None:
         """Until something comes. What is kept is saved when nothing has come for a while."""
-        if self._has_news and self._prefixes is not None and self._prefixes.shelf is not None:
+        if self._rooms.wants_saving:
             try:
                 self._inbox.get(timeout=SAVE_SECONDS)()
-                return
             except queue.Empty:
-                self._prefixes.save(self._inbox.empty)
-                self._has_news = not self._inbox.empty()  # it was interrupted
-                return
+                self._rooms.save(self._inbox.empty)
+            return
         self._inbox.get()()
 
     def _count(self) -> None:
         self.stats.running = self._scheduler.n_running
         self.stats.waiting = len(self._scheduler.waiting)
-        self.stats.cache = {} if self._prefixes is None else self._prefixes.figures()
+        self.stats.cache = self._rooms.figures
 
     def _drop_cancelled(self) -> None:
         for job in self._scheduler.jobs:
@@ -236,58 +243,22 @@ class Engine:
         """Start those for whom there is a place and memory."""
         while (job := self._scheduler.candidate(self._has_twin)) and self._may_admit:
             try:
-                timeline = self._open(job)
+                self._rooms.open(job)
             except CacheFullError as error:
-                if self._free_spares():
+                if self._rooms.free_spares(self._scheduler.decoding):
                     continue
                 if not self._scheduler.n_running:
                     self._end(Outcome(job, "error", error))
                     continue
                 self._may_admit = False
                 break
-            job.timeline = timeline
+            if not job.n_generated:
+                self.stats.cached_tokens += job.n_cached
             job.clock.started = job.clock.started or time.perf_counter()
-            if self._draft_block is not None and job.states is None:
-                job.trail = self._draft_block.begin(timeline)
             self._scheduler.start(job)
-            self.places.take(job)
 
     def _has_twin(self, job: Sequence) -> bool:
-        """Whether another is computing the same prompt: this one waits for it and goes on there."""
-        twins = [other for other in self._scheduler.prefilling if job.is_twin(other)]
-        if twins and self._cache.recurrent:
-            twins[0].mark_end()
-        return bool(twins) and self._prefixes is not None
-
-    def _open(self, job: Sequence) -> Timeline:
-        """A timeline with room for the whole prompt, so that started prompts can finish."""
-        if job.states is not None:  # every token's state is wanted, so nothing is reused
-            job.states.clear()
-            timeline = self._cache.open()
-        elif self._prefixes is None or job.wants_scores:
-            job.mailbox.prompt_tokens.clear()
-            timeline = self._cache.open()
-        else:
-            found = self._prefixes.find(np.array(job.ids, np.int32))
-            timeline, job.reuse = found.timeline, job.reuse or (found.cause, found.reason)
-        try:
-            timeline.reserve(len(job.ids) - timeline.n_tokens)
-        except CacheFullError:
-            timeline.close()
-            raise
-        if not job.n_generated:
-            job.n_cached = timeline.n_tokens
-            self.stats.cached_tokens += timeline.n_tokens
-        return timeline
-
-    def _free_spares(self) -> bool:
-        """Slots that are only there for guesses go to who cannot run without."""
-        spares = [slot for job in self._scheduler.decoding for slot in job.spare_slots]
-        for job in self._scheduler.decoding:
-            job.spare_slots.clear()
-        for slot in spares:
-            self._cache.free_slot(slot)
-        return bool(spares)
+        return self._rooms.has_twin(job, self._scheduler.prefilling)
 
     def _step(self) -> None:
         work = self._scheduler.next()
@@ -349,7 +320,7 @@ class Engine:
         if len(running) == 1:
             self._end(Outcome(youngest, "length"))
             return
-        self._release(youngest, keep=True)
+        self._rooms.release(youngest, keep=True)
         self._scheduler.put_back(youngest)
         self._may_admit = False
         self.stats.preemptions += 1
@@ -358,29 +329,11 @@ class Engine:
         job, finish = outcome.job, outcome.finish
         assert finish is not None, "only what has a reason ends"
         self._scheduler.remove(job)
-        self._release(job, keep=finish != "error" and job.states is None)
+        self._rooms.release(job, keep=finish != "error" and job.states is None)
         self._may_admit = True
         self.stats.requests[finish] = self.stats.requests.get(finish, 0) + 1
         self._places.release()
         job.end(finish, outcome.error)
-
-    def _release(self, job: Sequence, keep: bool) -> None:
-        """Give back a sequence's memory, or keep it for later prompts."""
-        timeline, trail = job.timeline, job.trail
-        job.timeline, job.trail = None, None
-        for slot in job.spare_slots:
-            self._cache.free_slot(slot)
-        job.spare_slots.clear()
-        if timeline is None:
-            return
-        self.places.leave(job, timeline.ids if keep else ())
-        if not keep or self._prefixes is None:
-            timeline.close()
-            return
-        if trail is not None and self._draft_block is not None:
-            self._draft_block.catch_up(trail, timeline, force=True)
-        self._prefixes.keep(timeline)
-        self._has_news = True
 
     def _shut(self, fault: OctavoError | None) -> None:
         with self._door:
@@ -390,7 +343,7 @@ class Engine:
         finish: FinishReason = "error" if fault else "cancelled"
         for job in self._scheduler.jobs:
             self._scheduler.remove(job)
-            self._release(job, keep=fault is None and job.states is None)
+            self._rooms.release(job, keep=fault is None and job.states is None)
             job.end(finish, fault)
-        if fault is None and self._prefixes is not None:
-            self._prefixes.save()
+        if fault is None:
+            self._rooms.save()

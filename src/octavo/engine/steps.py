@@ -54,11 +54,18 @@ class Steps:
     """
 
     def __init__(
-        self, model: Model, cache: Cache, between: Callable[[], None] | None = None
+        self,
+        model: Model,
+        cache: Cache,
+        between: Callable[[], None] | None = None,
+        *,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         """`between` is called after each step of the trunk, when it is done: the next step, of the
-        draft block too, sees what it did."""
+        draft block too, sees what it did. `before` is called right before anything is computed.
+        """
         self._between = between
+        self._before = before
         self._model = model
         self._cache = cache
         self._backend = cache.layers[0].backend
@@ -107,6 +114,7 @@ class Steps:
             self._recorded[key] = known
             _fill(known.batch, pieces)
             np.copyto(known.hidden, hidden)
+            self._before()
             known.step.replay()
             return known.step.result
         batch = Batch.empty(
@@ -119,6 +127,7 @@ class Steps:
         _fill(batch, pieces)
         own = self._backend.host(hidden.shape, np.float32)
         np.copyto(own, hidden)
+        self._before()
         step = partial(self._forward, part, batch, own)
         if not record or batch.n_tokens > MAX_STEP_TOKENS:
             return step()

@@ -16,7 +16,7 @@ from octavo.types import FinishReason, PromptProgress, Token, Usage
 
 
 class Mailbox:
-    """What engine thread and caller share. `post` and `end` are the engine's, the rest anyone's."""
+    """What engine thread and caller share. `post`, `call` and `end` are the engine's alone."""
 
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[Token | PromptProgress | None] = queue.SimpleQueue()
@@ -26,20 +26,26 @@ class Mailbox:
         self.error: OctavoError | None = None
         self.usage = Usage()
         self.wake: Callable[[], None] | None = None  # see `Stream.listen`
+        self._is_new = False
 
     def post(self, item: Token | PromptProgress) -> None:
         self.events.put(item)
-        self._call_wake()
+        self._is_new = True
 
     def end(self, finish: FinishReason, usage: Usage, error: OctavoError | None = None) -> None:
         """Close the stream; a second call does nothing."""
         if self.finish is None:
             self.usage, self.error, self.finish = usage, error, finish
             self.events.put(None)
-            self._call_wake()
+            self._is_new = True
+            self.call()
             self.wake = None
 
-    def _call_wake(self) -> None:
+    def call(self) -> None:
+        """Wake who listens, if something has come since the last time."""
+        if not self._is_new:
+            return
+        self._is_new = False
         try:
             if (wake := self.wake) is not None:
                 wake()
@@ -97,9 +103,9 @@ class Stream(Iterator[Token]):
             return
 
     def listen(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called now and after whatever comes, on the engine's thread: be quick.
+        """Have `wake` called now, and on the engine's thread when more has come: it must be quick.
 
-        If it raises, the request is cancelled.
+        If it raises there, the request is cancelled.
         """
         self._mailbox.wake = wake
         wake()

@@ -324,6 +324,8 @@ class StopMatcher:
         """The text that is certainly before any stop string."""
         if self.found is not None:
             return ""
+        if not self._stop:
+            return text
         self._held += text
         ends = [(at + len(s), at, s) for s in self._stop if (at := self._held.find(s)) >= 0]
         if ends:
