@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from octavo.errors import UnsupportedError
 from octavo.ops import cpu
 from octavo.ops.gpu.arrange import add
+from octavo.ops.gpu.branches import Branch
 from octavo.ops.gpu.convoy import Convoy
 from octavo.ops.gpu.device import (
     Tensor,
@@ -230,10 +232,12 @@ class Split:
         part, slots = Part(self._banks[block], block, desk, self.note), self._tables[0, block]
         link = self.link if len(x) <= FEW_TOKENS else None
         linked = give(part, x, ids, weights, slots, None if link is None else link.shares)
+        fetch = None
+        if link is not None:  # beside the rest: it waits for the link, which waits for nobody
+            fetch = Branch(partial(link.weighted_sum, block, x, linked, weights))
         extra = None if beside is None else beside()
         here = weighted_sum(x, self._pooled[block], ids, weights, slots)
-        fetched = None if link is None else link.weighted_sum(block, x, linked, weights)
-        return take(part, here, extra, fetched)
+        return take(part, here, extra, None if fetch is None else fetch.join())
 
     def _room(self, n_tokens: int, x: Tensor, ids: Tensor) -> Room:
         if n_tokens not in self._rooms:
