@@ -14,7 +14,7 @@ from octavo.engine.speculative import DraftRule, Source
 from octavo.errors import SettingError
 from octavo.gguf.reader import open_gguf
 from octavo.ops.backend import Backend
-from octavo.plan.hardware import probe
+from octavo.plan.hardware import probe, probe_processor
 from octavo.plan.plan import Plan
 from octavo.plan.planner import Wishes, make_plan
 from octavo.settings import Settings
@@ -72,7 +72,9 @@ def load(
     folder = Path(cache_dir).expanduser() if cache_dir is not None else None
     keep = (folder, cache_dir_bytes) if folder is not None else None
     with open_gguf(path) as file:
-        made = plan or make_plan(file, asked, probe(), _fast_formats(operations))
+        # A plan for the processor asks no driver for its cards.
+        look = probe if asked.placement else probe_processor
+        made = plan or make_plan(file, asked, look(), _fast_formats(operations))
         if (made.placement == "cpu") == (backend == "gpu"):
             raise SettingError(
                 f"The placement {made.placement} does not go with the device {backend}",

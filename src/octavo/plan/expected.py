@@ -13,14 +13,17 @@ of rates that are really reached are stated in docs/plan.md, with where they com
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from octavo import models
 from octavo.kv.state import LayerSpec
 from octavo.plan import memory
-from octavo.plan.gpus import Gpu
 from octavo.plan.layout import Case
 from octavo.plan.plan import Expected, Plan, Video
-from octavo.plan.speeds import Speeds
+
+if TYPE_CHECKING:
+    from octavo.plan.gpus import Gpu
+    from octavo.plan.speeds import Speeds
 
 _CARD_SHARE = 0.75  # of the card's memory rate, as matrix-vector kernels reach it
 _MEMORY_SHARE = 0.92  # of the processor's, while the card works too

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from octavo.plan import speeds
-from octavo.plan.gpus import Gpu, probe_gpus
-from octavo.plan.speeds import Speeds
 from octavo.settings import Settings
+
+if TYPE_CHECKING:
+    from octavo.plan.gpus import Gpu
+    from octavo.plan.speeds import Speeds
 
 # Where Linux states the memory limit of a container; "max": there is none.
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -41,21 +43,29 @@ def probe(*, measure: bool = False) -> Hardware:
 
     With `measure`, speeds that are not known yet are measured, which takes about a second.
     """
+    from octavo.plan import gpus, speeds  # here, as `probe_processor` does without
+
+    here, settings = probe_processor(), Settings.from_environment()
+    if measure:
+        found = speeds.measured(settings, here.n_threads, here.isa, here.available_bytes)
+    else:
+        found = speeds.known(settings, here.n_threads, here.isa)
+    return replace(here, gpus=gpus.probe_gpus(), speeds=found)
+
+
+def probe_processor() -> Hardware:
+    """The same without graphics cards and speeds: all that a plan for the processor decides by.
+
+    Asking a driver for its cards can take longer than everything else in a start.
+    """
     total, available = main_memory()
     settings = Settings.from_environment()
-    n_threads, isa = settings.threads or _physical_cores(), _isa()
-    if measure:
-        found = speeds.measured(settings, n_threads, isa, available)
-    else:
-        found = speeds.known(settings, n_threads, isa)
     return Hardware(
         memory_bytes=total,
         available_bytes=available,
-        n_threads=n_threads,
-        isa=isa,
+        n_threads=settings.threads or _physical_cores(),
+        isa=_isa(),
         has_huge_pages=sys.platform == "linux",
-        gpus=probe_gpus(),
-        speeds=found,
         page_file_bytes=psutil.swap_memory().total,
         lock_limit_bytes=_lock_limit_bytes(),
         pin_limit_bytes=_pin_limit_bytes(total),

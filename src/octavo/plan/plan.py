@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from octavo.plan.gpus import Program
+if TYPE_CHECKING:
+    from octavo.plan.gpus import Program
 
 Place = Literal["read", "map"]
 Placement = Literal["cpu", "split", "gpu"]

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,8 @@ class Speeds:
 
 def known(settings: Settings, n_threads: int, isa: str) -> Speeds | None:
     """What was measured before on this machine with as many threads; None: nothing."""
-    return _read(settings.cache_dir / _FILE).get(_key(n_threads, isa))
+    kept = _read(settings.cache_dir / _FILE)
+    return kept.get(_key(n_threads, isa)) if kept else None
 
 
 def measured(settings: Settings, n_threads: int, isa: str, available_bytes: int) -> Speeds | None:
@@ -96,6 +96,8 @@ def processor() -> str:
 
 def _key(n_threads: int, isa: str) -> str:
     """What a measurement depends on; another one of these is another measurement."""
+    from importlib.metadata import PackageNotFoundError, version  # slow, and often not needed
+
     try:
         release = version("octavo")
     except PackageNotFoundError:  # run from its source folder
