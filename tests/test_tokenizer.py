@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import example, given
@@ -27,9 +28,11 @@ from octavo.text import special as special_module
 from octavo.text.byte_alphabet import spell, unspell
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.special import SpecialTexts
+from octavo.text.spm import ranks
 from octavo.text.tokenizer import Tokenizer, clean
 from octavo.text.unicode_ranges import class_text
-from octavo.text.unicode_regex import compile_pattern
+from octavo.text.unicode_regex import compile_for_ascii, compile_pattern
+from octavo.text.vocabulary import NORMAL, Vocabulary
 from tiny_vocabulary import byte_level
 from vocabularies import bpe, bpe_values, metadata_of, reference_metadata, spm_values
 
@@ -225,6 +228,14 @@ def _both(name: str) -> tuple[Tokenizer, tokenizers.Tokenizer]:
     return Tokenizer.from_metadata(metadata_of(values)), theirs
 
 
+@pytest.mark.parametrize("name", registry.names("text.pretokenizers"))
+@given(text=st.text(st.characters(max_codepoint=127), max_size=40))
+@example("".join(map(chr, range(128))))
+def test_short_patterns_cut_ascii_as_the_whole_ones(name: str, text: str) -> None:
+    for pattern in pretokenizers.load(name).patterns:
+        assert compile_for_ascii(pattern).split(text) == compile_pattern(pattern).split(text)
+
+
 _WORDS = " the, river ferry people waited and talked about weather noon without 123 x=1\n\n Ünï"
 _sentences = st.lists(
     st.one_of(st.sampled_from(_WORDS.split(" ")), st.text(_letters, max_size=4)), max_size=20
@@ -282,6 +293,14 @@ def test_scored_ids_follow_the_rule(text: str) -> None:
     assert tokenizer.decode(expected) == text.replace("▁", " ")
 
 
+def test_the_better_a_score_the_lower_its_rank() -> None:
+    scores = np.array([-7, 0.0, -0.0, 3.5, -np.inf, -7, 1e-30, np.inf, -1e30], np.float32)
+    vocabulary = Vocabulary(["x"] * 9, np.full(9, NORMAL, np.int32), scores, {})
+    found = ranks(vocabulary).tolist()
+    assert np.unique(found, return_inverse=True)[1].tolist() == [4, 3, 3, 1, 6, 4, 2, 0, 5]
+    assert found[4] == 2**32 - 1  # never made
+
+
 def test_scored_words_never_become_control_tokens() -> None:
     values = spm_values(control=("ab",))
     values["tokenizer.ggml.tokens"] += ["a", "b"]
@@ -334,8 +353,8 @@ def test_special_texts_longest_first(text: str, specials: list[str], short_chars
         patch.setattr(special_module, "SHORT_CHARS", short_chars)
         matcher = SpecialTexts(ids)
         assert list(matcher.split(text)) == _longest_first(text, ids)
-    found = [ids[text[start : start + length]] for start, length in matcher.find(text)]
-    assert found == [part for part in matcher.split(text) if isinstance(part, int)]
+        found = [ids[text[start : start + length]] for start, length in matcher.find(text)]
+        assert found == [part for part in matcher.split(text) if isinstance(part, int)]
 
 
 def test_control_tokens_are_parsed_only_on_request() -> None:

@@ -1,4 +1,7 @@
-"""The tools of one request, for one template: what reads the calls and what constrains them."""
+"""The tools of one request, for one template: what reads the calls and what constrains them.
+
+Dialects are imported where they are used: every chat passes here, and most have no tools.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ import json
 import threading
 from collections import OrderedDict
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from octavo.errors import RequestError, UnsupportedError
-from octavo.text import formats
-from octavo.text.formats._declared import Tools
-from octavo.text.formats._dialect import Dialect
-from octavo.text.formats._lark import Lark
-from octavo.text.formats._schemas import usable
 from octavo.text.split import ContentParser, ThoughtCalls
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import ChatRequest, GrammarSpec, ToolChoice, Trigger
+
+if TYPE_CHECKING:
+    from octavo.text.formats._declared import Tools
+    from octavo.text.formats._dialect import Dialect
 
 ANYTHING = "<[*]>*"  # tokens
 _MAX_TEXTS = 64
@@ -54,6 +57,11 @@ class Calling:
                 and the template speaks no dialect that is known.
         """
         choice = request.tool_choice
+        if not request.tools and choice.mode != "required":
+            return None
+        from octavo.text import formats
+        from octavo.text.formats._declared import Tools
+
         tools = Tools(request.tools)
         if choice.mode == "required" and not (len(tools) and choice.name in ("", *_names(tools))):
             wanted = f"tool {choice.name!r}" if choice.name else "a tool"
@@ -97,6 +105,9 @@ class Calling:
         Raises:
             RequestError: a schema cannot be made into a grammar; the message says which.
         """
+        from octavo.text.formats._declared import Tools
+        from octavo.text.formats._schemas import usable
+
         choice, dialect = self._choice, self._dialect
         is_required = choice.mode == "required"
         if dialect is None or not (choice.constrain or is_required):
@@ -144,6 +155,8 @@ class Calling:
         raise RequestError(f"The tools cannot be used together: {fault}", "Declare fewer tools.")
 
     def _rules(self, dialect: Dialect, tools: Tools, start: str) -> str:
+        from octavo.text.formats._lark import Lark
+
         controls = {self._tokenizer.token_text(id): id for id in self._tokenizer.control_ids}
         lark = Lark(controls)
         dialect.add_rules(lark, tools, self._choice.parallel)

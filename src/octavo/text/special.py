@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 _HEAD_CHARS = 2
-SHORT_CHARS = 32  # beginnings up to here are kept in a set
+SHORT_CHARS = 32  # beginnings up to here are kept in sets
 
 
 class SpecialTexts:
@@ -21,6 +21,7 @@ class SpecialTexts:
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = ids
         self._by_head: defaultdict[str, list[str]] = defaultdict(list)
+        self._short: dict[str, frozenset[str]] = {}  # beginnings by their head, made when asked for
         for text in ids:
             self._by_head[text[:_HEAD_CHARS]].append(text)
         # The first two characters rule out most places at the speed of `re`.
@@ -28,9 +29,6 @@ class SpecialTexts:
         self._heads = re.compile("|".join(map(re.escape, heads))) if heads else None
         for texts in self._by_head.values():
             texts.sort()
-        self._beginnings = {
-            text[:n] for text in ids for n in range(_HEAD_CHARS, min(len(text), SHORT_CHARS) + 1)
-        }
 
     def split(self, text: str) -> Iterator[str | int]:
         """Pieces in order: plain text (never empty), or the id of a special token."""
@@ -94,8 +92,19 @@ class SpecialTexts:
 
     def _begins(self, part: str) -> bool:
         """Whether a special text begins with `part`, which has two characters or more."""
+        head = part[:_HEAD_CHARS]
         if len(part) <= SHORT_CHARS:
-            return part in self._beginnings
-        texts = self._by_head.get(part[:_HEAD_CHARS], ())
+            return part in (self._short.get(head) or self._beginnings(head))
+        texts = self._by_head.get(head, ())
         place = bisect_left(texts, part)
         return place < len(texts) and texts[place].startswith(part)
+
+    def _beginnings(self, head: str) -> frozenset[str]:
+        """The short ones. A vocabulary may have 6000 texts with heads that no prompt has."""
+        texts = self._by_head.get(head)
+        if texts is None:  # not kept: prompts have any number of heads
+            return frozenset()
+        self._short[head] = frozenset(
+            text[:n] for text in texts for n in range(_HEAD_CHARS, min(len(text), SHORT_CHARS) + 1)
+        )
+        return self._short[head]

@@ -7,9 +7,8 @@ trusted either: `prompt` keeps the names of control tokens in them from becoming
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from octavo.errors import RequestError, TemplateError
 from octavo.gguf.meta import Metadata
@@ -33,8 +32,7 @@ _MARK = "\ufdd0"
 _ASKED = (Message("user", "q"),)
 
 
-@dataclass(frozen=True)
-class Prompt:
+class Prompt(NamedTuple):
     """What the model reads. `in_reasoning`: it ends inside of the thinking tags."""
 
     text: str

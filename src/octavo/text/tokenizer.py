@@ -210,8 +210,7 @@ class Tokenizer:
         return self._special_texts(self._vocabulary.user_defined_ids | self.control_ids)
 
     def _special_texts(self, ids: frozenset[int]) -> SpecialTexts:
-        texts = self._vocabulary.texts
-        return SpecialTexts({texts[token]: token for token in sorted(ids) if texts[token]})
+        return SpecialTexts(self._vocabulary.ids_by_text(ids))
 
 
 def _valid(text: str) -> str:

@@ -67,6 +67,13 @@ class Vocabulary:
         """The UTF-8 of all texts in one, and (n + 1,) int64: where each begins, and the end."""
         return packed(self.texts)
 
+    def ids_by_text(self, ids: Collection[int]) -> dict[str, int]:
+        """Those tokens by their texts, empty ones left out; of equal texts, the last counts."""
+        data, starts = self.packed
+        rows = np.array(sorted(ids), np.intp)
+        spans = zip(rows.tolist(), starts[rows].tolist(), starts[rows + 1].tolist(), strict=True)
+        return {data[a:b].decode("utf-8", "surrogateescape"): i for i, a, b in spans if a < b}
+
     def find(self, texts: Collection[str]) -> dict[str, int]:
         """Ids of those texts that are tokens; of equal tokens, the last counts.
 

@@ -12,31 +12,31 @@ The stem is the name in `tokenizer.ggml.pre`, with `_` for `-` and `.`. A file h
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo import registry
 from octavo.errors import UnsupportedError
-from octavo.text.unicode_regex import compile_pattern
+from octavo.text.unicode_regex import compile_for_ascii, compile_pattern
 
 _PACKAGE = "text.pretokenizers"
 
 
-@dataclass(frozen=True)
-class PreTokenizer:
-    """One rule, ready for use."""
+class PreTokenizer(NamedTuple):
+    """One rule. Its patterns are compiled when a text needs them."""
 
     name: str
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[str, ...]
     add_bos: bool
     ignore_merges: bool
     clean_spaces: bool
 
     def split(self, text: str) -> list[str]:
         """The pieces of `text`; joined they are `text` again."""
+        compiled = compile_for_ascii if text.isascii() else compile_pattern
         pieces = [text]
         for pattern in self.patterns:
-            pieces = [p for piece in pieces for p in pattern.split(piece) if p]
+            cut = compiled(pattern).split
+            pieces = [p for piece in pieces for p in cut(piece) if p]
         return pieces
 
 
@@ -51,7 +51,7 @@ def load(name: str) -> PreTokenizer:
     return PreTokenizer(
         name=stem,
         # One group around each pattern: `split` then returns the matches too.
-        patterns=tuple(compile_pattern(f"({p})") for p in module.PATTERNS),
+        patterns=tuple(f"({p})" for p in module.PATTERNS),
         add_bos=module.ADD_BOS,
         ignore_merges=module.IGNORE_MERGES,
         clean_spaces=module.CLEAN_SPACES,
