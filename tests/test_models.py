@@ -303,7 +303,7 @@ def test_wrong_tensors_are_named(arch: str, tiny_file: TinyFile) -> None:
             models.build(file.metadata, weights)
     with open_gguf(tiny_file(arch)) as file:
         shape = file.tensors["token_embd.weight"].shape
-        broken = replace(file.tensors["token_embd.weight"], shape=(shape[0] - 1, shape[1]))
+        broken = file.tensors["token_embd.weight"]._replace(shape=(shape[0] - 1, shape[1]))
         file.tensors["token_embd.weight"] = broken
         found, expected = str(broken.shape), str(shape)
         with pytest.raises(FileFormatError, match="'token_embd.weight' has the shape") as error:

@@ -133,7 +133,7 @@ def with_draft_block(file: Header) -> Header:
     tensors = dict(made.tensors)
     for name in ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "attn_q"):
         old = tensors[f"blk.39.{name}.weight"]
-        tensors[f"blk.40.{name}.weight"] = replace(old, name=f"blk.40.{name}.weight")
+        tensors[f"blk.40.{name}.weight"] = old._replace(name=f"blk.40.{name}.weight")
     file.tensors, file.metadata = tensors, meta
     return file
 

@@ -6,13 +6,12 @@ block mean is not known here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.errors import UnsupportedError
 
 
-@dataclass(frozen=True, slots=True)
-class GgmlType:
+class GgmlType(NamedTuple):
     """One type: `block_elements` values along a row are stored in `block_bytes` bytes."""
 
     id: int

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -41,8 +40,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """One tensor on disk.
 
     `shape` is in NumPy order (the reverse of the file's): the last axis is contiguous and is the
@@ -62,8 +60,7 @@ class TensorInfo:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What one file says of itself."""
 
     version: int
@@ -276,12 +273,7 @@ class _Parser:
             free_from, before = row.offset + row.n_bytes, row.name
             if data_start + free_from > self.n_bytes:
                 self.cut_short(row, data_start)
-        return [
-            TensorInfo(
-                r.name, r.shape, r.type_id, r.type_name, r.n_bytes, data_start + r.offset, r.shard
-            )
-            for r in rows
-        ]
+        return [row._replace(offset=data_start + row.offset) for row in rows]
 
     def cut_short(self, row: TensorInfo, data_start: int) -> NoReturn:
         needed = data_start + row.offset + row.n_bytes

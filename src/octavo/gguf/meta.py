@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -27,16 +26,14 @@ _REQUIRED: Any = object()
 _WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(NamedTuple):
     """A value with its type on disk: "u32", "f32", "str", "[str]", "[[i32]]" ..."""
 
     kind: str
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class TextSlice:
+class TextSlice(NamedTuple):
     """One string that is still in the file."""
 
     data: FileData
