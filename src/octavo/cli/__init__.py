@@ -23,9 +23,11 @@ from octavo import registry
 from octavo.cli._expand import expand
 from octavo.cli._settings import attach
 from octavo.errors import OctavoError
+from octavo.settings import calm_blas
 
 INTERRUPTED = 130  # 128 + SIGINT, what shells report
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+STARTING_OBJECTS = 50_000  # new objects between two searches for garbage
 
 
 class CommandGroup(TyperGroup):
@@ -96,7 +98,10 @@ def main() -> None:
         # Windows consoles and pipes default to a code page that cannot hold every character.
         with contextlib.suppress(AttributeError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    # The system takes all memory back: a last search for garbage in it would only take time.
+    calm_blas()
+    # A start makes many objects that stay: looking through them for garbage, time and again and
+    # once more at the end, would only take time.
+    gc.set_threshold(STARTING_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
     app(prog_name="octavo")
 

@@ -19,21 +19,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo import arena, models
 from octavo.errors import FileFormatError, MemoryPlanError, SettingError
-from octavo.experts.pool import Rules
-from octavo.experts.residents import SLOW, STILL, Residents, Store
 from octavo.gguf.header import TensorInfo
 from octavo.gguf.reader import GGUFFile, open_gguf
 from octavo.models.source import TensorFile
 from octavo.ops.backend import Backend
 from octavo.plan.memory import stays, text
 from octavo.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from octavo.experts.residents import Residents, Store
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all), from any thread
 
@@ -104,6 +105,9 @@ def hold_experts(store: Store, plan: Plan, heat_file: Path | None) -> Residents:
     Raises:
         MemoryPlanError: that is too little.
     """
+    from octavo.experts.pool import Rules  # here, as few models are split
+    from octavo.experts.residents import SLOW, STILL, Residents
+
     video = plan.video
     assert video is not None
     room = store.room_bytes(video.limit_bytes, video.total_bytes - video.other_bytes)
