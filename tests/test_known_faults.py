@@ -6,8 +6,10 @@ can occur in them.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import re
 import socket
 import time
@@ -27,6 +29,7 @@ from octavo.engine.stream import Stream
 from octavo.server import sse
 from octavo.server.app import make_app
 from octavo.server.fleet import Fleet
+from octavo.server.guard import Rules
 from octavo.server.resident import Resident
 from octavo.types import SamplingParams
 from scripted_model import ScriptedModel, counting, make_engine
@@ -186,19 +189,80 @@ def test_C1_what_a_template_refuses_is_a_400_with_line_and_reason(every: Everywh
             assert re.search("not so.*line 2", answer.json()["error"]["message"])
 
 
-def test_C4_every_documented_route_is_there() -> None:
+# Thinking of the turns before the last question is shown only on request, as Qwen3.6 has it.
+FORGETS = """\
+{%- set ns = namespace(last=0) %}
+{%- for m in messages if m.role == "user" %}{% set ns.last = loop.index %}{% endfor %}
+{%- set ns.user = 0 %}
+{%- for m in messages %}
+{%- if m.role == "user" %}{% set ns.user = ns.user + 1 %}{% endif %}<|im_start|>{{ m.role }}
+{% if m.role == "assistant" and (preserve_thinking or ns.user == ns.last) %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+{{ "<think>\\n" }}"""
+
+
+@pytest.mark.parametrize("sends_thinking", [True, False])
+@pytest.mark.parametrize("preserve", [None, False])
+@pytest.mark.parametrize("template", ["FORGETS", "qwen3.5", "qwen3.6"])
+def test_C3_prompts_go_on_where_the_template_can_keep_thinking(
+    template: str, preserve: bool | None, sends_thinking: bool, request: pytest.FixtureRequest
+) -> None:
+    """Four turns. Where it cannot, or must not, what differs begins with the latest thinking."""
+    source = FORGETS
+    if template != "FORGETS":
+        folder = request.getfixturevalue("vectors").parent / "templates"
+        source = (folder / f"{template}.jinja").read_text("utf-8")
+    thoughts = [f"Thought {n}." for n in range(4)]
+    scripts = [f"{text}\n</think>\n\nAnswer {n}.{END}" for n, text in enumerate(thoughts)]
+    session = ScriptedSession(source, *scripts, context=1 << 14)
+    wish = {} if preserve is None else {"chat_template_kwargs": {"preserve_thinking": preserve}}
+    messages: list[Any] = []
+    with client_at(session) as client:
+        for turn in range(4):
+            messages.append({"role": "user", "content": f"Question {turn}."})
+            answer = client.post("/v1/chat/completions", json={"messages": messages, **wish})
+            said = answer.raise_for_status().json()["choices"][0]["message"]
+            assert said["reasoning_content"] == thoughts[turn]
+            if not sends_thinking:
+                del said["reasoning_content"]
+            messages.append(said)
+    prompts = [prompt for prompt, _ in session.requests]
+    keeps = preserve is None and template != "qwen3.5"
+    for n, (before, after) in enumerate(itertools.pairwise(prompts)):
+        whole = before + scripts[n]
+        common = len(os.path.commonprefix([whole, after]))
+        begins = before.rindex("<|im_start|>assistant")
+        assert common == len(whole) if keeps else begins <= common < len(before) + 8
+
+
+@pytest.mark.parametrize("n_models", [1, 2])
+def test_C4_every_documented_route_is_there(n_models: int) -> None:
+    """Whether one model is served or several, and with several each answers for itself."""
     page = (Path(__file__).parents[1] / "docs" / "server.md").read_text()
     table = page.partition("## Routes")[2].partition("\n\n")[2].partition("\n\n")[0]
     documented = {
         p for row in table.splitlines() for p in re.findall(r"(/[\w/{}:.-]+)", row.split("|")[1])
     }
     session = ScriptedSession(PLAIN)
-    app = make_app(Fleet([Resident(lambda report, plan: session, "a")]))
+    names = "ab"[:n_models]
+    fleet = Fleet([Resident(lambda report, plan: session, name) for name in names])
+    app = make_app(fleet)
     known = {re.sub(r"\{[^}]*\}", "NAME", path) for path in app.openapi()["paths"]}
     known |= {"/docs", "/static", "/"}
     missing = {re.sub(r"\b(ID|NAME)\b", "NAME", path) for path in documented} - known
     assert len(documented) > 15
     assert not missing
+    with serving(fleet) as address, httpx.Client(base_url=address, timeout=60) as client:
+        wish = {"model": names[-1], "wait": True}
+        assert client.post("/v1/models/load", json=wish).status_code == 200
+        for path, name in itertools.product(("/props", "/slots", "/metrics", "/health"), names):
+            assert client.get(f"{path}?model={name}").status_code == 200, (path, name)
+        erased = client.post(f"/slots/0?action=erase&model={names[-1]}", json={})
+        assert erased.json() == {"id_slot": 0, "n_erased": 3}
 
 
 # D: beginnings that change.
@@ -593,3 +657,51 @@ def test_M5_addresses_in_messages_are_never_fetched(every: Everywhere) -> None:
             assert "text only" in answer.json()["error"]["message"]
         with pytest.raises(TimeoutError):
             trap.accept()
+
+
+FOREIGN = ("https://evil.example", "null", "http://localhost:3000", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("named", [(), ("http://page.example",)])
+def test_M7_pages_of_other_sites_may_read_nothing(named: tuple[str, ...]) -> None:
+    """No origin is reflected, and no credentials are allowed; pages that are named may read."""
+    rules = Rules(keys=("k",) if named else (), origins=named)
+    with client_at(ScriptedSession(PLAIN), rules) as client:
+        for path, origin in itertools.product(
+            ("/v1/chat/completions", "/v1/messages", "/v1/models"),
+            (*FOREIGN, "http://page.example"),
+        ):
+            head = {"origin": origin, "x-api-key": "k"}
+            asks = {"access-control-request-method": "POST"}
+            method = "GET" if path == "/v1/models" else "POST"
+            for answer in (
+                client.options(path, headers=head | asks),
+                client.request(method, path, headers=head, json={}),
+            ):
+                allowed = answer.headers.get("access-control-allow-origin")
+                assert allowed == (origin if origin in named else None)
+                assert "access-control-allow-credentials" not in answer.headers
+
+
+def test_M7_nothing_is_done_for_a_body_that_a_form_can_send() -> None:
+    """A page may send such bodies anywhere without being asked: each route refuses them."""
+    session = ScriptedSession(PLAIN)
+    body = json.dumps({"model": "a", "messages": QUESTION, "prompt": "x", "input": "x"})
+    with client_at(session) as client:
+        paths = client.get("/openapi.json").json()["paths"]
+        routes = [re.sub(r"\{[^}]*\}", "0", path) for path, made in paths.items() if "post" in made]
+        assert len(routes) > 12
+        for path, kind in itertools.product(
+            routes, ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None)
+        ):
+            headers = {} if kind is None else {"content-type": kind}
+            refused = client.post(path, content=body, headers=headers)
+            assert refused.status_code == 415, (path, kind)
+    assert not session.requests
+
+
+@contextlib.contextmanager
+def client_at(session: ScriptedSession, rules: Rules | None = None) -> Iterator[httpx.Client]:
+    """One client, however slow the machine, of a server that runs while the block does."""
+    with serving(session, rules) as address, httpx.Client(base_url=address, timeout=60) as client:
+        yield client
