@@ -175,6 +175,8 @@ def main() -> None:
     ) as session:
         show({"test": "load", "seconds": round(time.perf_counter() - began, 2)})
         run = SplitRun(session)
+        if run.residents is not None:
+            run.residents.wait()
         for n in prompts:
             batch = session.plan.batch_tokens
             run.prefill(n, args.depth, batch)

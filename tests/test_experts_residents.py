@@ -74,6 +74,9 @@ class FakeStore:
     def tune(self) -> None:
         pass
 
+    def wait(self) -> None:
+        pass
+
     def end(self, n: int) -> None:
         for copy in [c for c in self.copies if not c.is_done][:n]:
             copy.is_done = True

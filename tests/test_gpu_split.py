@@ -458,8 +458,7 @@ def test_memory_is_pinned_in_order_as_far_as_it_goes(
     made = pinning.Pinning()
     assert made.is_done
     made.pin_later([np.zeros(n, np.uint8) for n in sizes], most)
-    assert made._thread is not None
-    made._thread.join()
+    made.wait()
     assert made.is_done
     assert made.n_bytes == expected
     del made

@@ -126,6 +126,8 @@ def main(
         with screen.loaded(model, with_card(wishes)) as session:
             if profile and session.plan.placement == "cpu":
                 raise SettingError("--profile is about cards", "Use it with --device gpu.")
+            if session.residents is not None:
+                session.residents.wait()  # copies are slower until then
             for case in cases:
                 measured = _measure(session, case, repetitions)
                 if profile and case.kind == "tg":

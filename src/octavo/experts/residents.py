@@ -64,6 +64,8 @@ class Store(Protocol):
 
     def tune(self) -> None: ...
 
+    def wait(self) -> None: ...
+
     def room_bytes(self, limit_bytes: int, free_bytes: int, /) -> int | None: ...
 
     def make_pool(self, n_bytes: int, /) -> None: ...
@@ -125,6 +127,10 @@ class Residents:
         if admissions or len(self._coming) < n_before:
             self.store.publish(self._pool.slot_of)
         self._decision = self._thread.submit(self._decide, admissions, asked, slots)
+
+    def wait(self) -> None:
+        """Until nothing is left to do for good that goes on beside the first steps."""
+        self.store.wait()
 
     def finish(self) -> None:
         """Wait until what the last settling handed over is done.

@@ -44,6 +44,11 @@ class Pinning:
         """Whether what was to be pinned later is, or is given up."""
         return self._thread is None or not self._thread.is_alive()
 
+    def wait(self) -> None:
+        """Until it is."""
+        if self._thread is not None:
+            self._thread.join()
+
     def pin(self, array: Bytes) -> bool:
         """Pin memory that nothing else pins a page of; False: the system refuses."""
         return _pin(array, self._pinned)

@@ -208,6 +208,10 @@ class Split:
         if are_captured():
             self._measure_link(self.link, room.n_used)
 
+    def wait(self) -> None:
+        """Until all is pinned that can be."""
+        self._pinning.wait()
+
     # In a step
 
     def run(
