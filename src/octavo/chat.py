@@ -21,8 +21,16 @@ from octavo.text.tokenizer import Tokenizer
 from octavo.types import ChatRequest, GrammarSpec, Message, SamplingParams
 
 __all__ = [
-    *("Answer", "Chat", "Content", "Event", "Messages", "Reasoning", "Reply", "ToolCalled"),
-    *("messages_of", "params_of"),
+    "Answer",
+    "Chat",
+    "Content",
+    "Event",
+    "Messages",
+    "Reasoning",
+    "Reply",
+    "ToolCalled",
+    "messages_of",
+    "params_of",
 ]
 
 Messages = str | Sequence[Message | Mapping[str, Any]]
