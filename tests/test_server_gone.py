@@ -19,6 +19,7 @@ import pytest
 
 from octavo.engine.engine import Engine
 from octavo.engine.stream import Mailbox, Stream
+from octavo.server.routes import openai
 from octavo.types import SamplingParams
 from scripted_model import ScriptedModel, counting, make_engine
 from serving import PLAIN, ScriptedSession, serving
@@ -158,3 +159,24 @@ def test_vectors_for_who_stays(session: OnEngine, model: ScriptedModel) -> None:
     with serving(session) as address:
         answer = httpx.post(f"{address}/v1/embeddings", json={"input": [[1, 2, 3], [7]]})
     assert [row["embedding"][0] for row in answer.json()["data"]] == [2, 7]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_none_for_a_route_that_fails(
+    path: str, session: OnEngine, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anybody reads the answer: a fault of ours."""
+
+    def fail(*given: Any, **named: Any) -> None:
+        raise ValueError
+
+    for name in ("ChatWriter", "TextWriter"):
+        monkeypatch.setattr(openai, name, fail)
+    body = {"prompt": LONG, "messages": [{"role": "user", "content": "a" * len(LONG)}]}
+    with serving(session) as address:
+        with ask(address, path, body) as client:
+            assert client.recv(100).startswith(b"HTTP/1.1 500")
+        mailbox = session.mailboxes.get(timeout=120)
+        assert mailbox.cancelled.wait(120)
+        assert settle(session, model) <= 1
+        assert mailbox.finish == "cancelled"

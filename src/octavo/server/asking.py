@@ -88,6 +88,7 @@ async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
         return [session.ask(replace(asked, params=p)) for p in choices(asked.params, n)]
 
     feed = await begin(resident, n, start)
+    _end_with(request, feed)
     if record.turn is not None:
         feed.on_answer = record.turn.end
     running_of(request)[record.id] = feed
@@ -107,7 +108,19 @@ async def complete(
         each = choices(params, n)
         return [session.complete(prompt, p, stop) for prompt in prompts for p in each]
 
-    return await begin(await awake(request), n * len(prompts), start)
+    feed = await begin(await awake(request), n * len(prompts), start)
+    _end_with(request, feed)
+    return feed
+
+
+def _end_with(request: Request, feed: Feed) -> None:
+    """A route that fails before anybody reads the feed leaves nothing running."""
+
+    def end(kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            feed.cancel()
+
+    request.state.held.push(end)
 
 
 def choices(params: SamplingParams, n: int) -> list[SamplingParams]:
