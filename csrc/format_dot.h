@@ -34,8 +34,8 @@ struct RowTokens {
         sums = (kWhole ? x.sum32 : x.sum16) + at / Q::kScaleGroup;
         wholes = (kWhole ? x.whole32 : x.whole16) + at / Q::kScaleGroup;
     }
-    OCTAVO_INLINE uint32_t word(int group, int i, int t) const {
-        return read<uint32_t>(q + group * kGroup + i * 4 + t * padded);
+    OCTAVO_INLINE TokenWord word(int group, int i, int t) const {
+        return splat_word(read<uint32_t>(q + group * kGroup + i * 4 + t * padded));
     }
     OCTAVO_INLINE float scale(int group, int t) const {
         return scales[t * (padded / kGroup) + group];
@@ -43,8 +43,12 @@ struct RowTokens {
     OCTAVO_INLINE float sum(int group, int half, int t) const {
         return sums[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
     }
-    OCTAVO_INLINE int32_t whole(int group, int half, int t) const {
-        return wholes[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
+    // Where the sums of some weights begin.
+    template <int kTokens>
+    OCTAVO_INLINE void starts(int group, int half, int32_t (&out)[kTokens]) const {
+        for (int t = 0; t < kTokens; ++t)
+            out[t] = -kLift<Q> *
+                     wholes[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
     }
     OCTAVO_INLINE void next_span() {
         q += kSpan;
@@ -62,13 +66,17 @@ struct SideTokens {
     const SideGroup* groups;
 
     SideTokens(const QuantRows& x, int) : groups(x.side) {}
-    OCTAVO_INLINE uint32_t word(int group, int i, int t) const { return groups[group].words[i][t]; }
+    OCTAVO_INLINE const uint32_t& word(int group, int i, int t) const {
+        return groups[group].words[i][t];
+    }
     OCTAVO_INLINE float scale(int group, int t) const { return groups[group].scale[t]; }
     OCTAVO_INLINE float sum(int group, int half, int t) const {
         return kWhole ? groups[group].sum32[t] : groups[group].sum16[half][t];
     }
-    OCTAVO_INLINE int32_t whole(int group, int half, int t) const {
-        return kWhole ? groups[group].whole32[t] : groups[group].whole16[half][t];
+    template <int kTokens>
+    OCTAVO_INLINE void starts(int group, int half, int32_t (&out)[kTokens]) const {
+        const int32_t* whole = kWhole ? groups[group].whole32 : groups[group].whole16[half];
+        for (int t = 0; t < kTokens; ++t) out[t] = -kLift<Q> * whole[t];
     }
     OCTAVO_INLINE void next_span() { groups += kSpan / kGroup; }
 };
@@ -90,17 +98,18 @@ struct LaneTile {
     OCTAVO_INLINE void add_words(int group, int half, Word word) {
         const int at = group * kHalves + half;
         WordSums<most_of<Q>(), kWords> acc[kTokens];
-        for (int t = 0; t < kTokens; ++t) {
-            if constexpr (kLift<Q> == 0)
-                acc[t].begin(splat_integer(0));
-            else
-                acc[t].begin(splat_integer(-kLift<Q> * tokens.whole(group, half, t)));
+        if constexpr (kLift<Q> == 0) {
+            for (int t = 0; t < kTokens; ++t) acc[t].begin(splat_integer(0));
+        } else {
+            alignas(32) int32_t starts[kTokens];
+            tokens.starts(group, half, starts);
+            for (int t = 0; t < kTokens; ++t) acc[t].begin(splat_integer(starts[t]));
         }
         for (int i = 0; i < kWords; ++i) {
             WeightLanes w = word(half * kWords + i);
             if constexpr (kFlipped<Q>) w = flip(w);
             for (int t = 0; t < kTokens; ++t)
-                acc[t].add_word(i, w, splat_word(tokens.word(group, half * kWords + i, t)));
+                acc[t].add_word(i, w, tokens.word(group, half * kWords + i, t));
         }
         const FloatLanes scale = load_lanes(scales.scale[at]);
         for (int t = 0; t < kTokens; ++t) {

@@ -100,9 +100,7 @@ struct SpanScales {
     // Of the first `n_groups` groups of 32 weights.
     OCTAVO_INLINE void read(const uint8_t* const spans[kPanelRows], int n_groups) {
         if constexpr (HasLaneScales<Q>) {
-            for (int r = 0; r < kPanelRows; r += 8)
-                Q::lane_scales(spans + r, n_groups * kGroup / Q::kBlock, scale[0] + r,
-                               offset[0] + r);
+            Q::lane_scales(spans, n_groups * kGroup / Q::kBlock, scale[0], offset[0]);
             return;
         }
         alignas(64) float row_scale[kPanelRows][kScales], row_offset[kPanelRows][kScales];

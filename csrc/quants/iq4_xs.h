@@ -17,16 +17,16 @@ struct iq4_xs {
         const F8 level = sub(floats_of_bytes(s), splat8(32.0f));
         store(scale, mul(splat8(load_half_at(block)), level));
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int, float* scale,
                                           float*) {
-        I words[4];
+        IntLanes words[4];
         load_words(spans, 0, words);
-        const F8 d = floats_of_low_halves(words[0]);
+        const FloatLanes d = floats_of_low_halves(words[0]);
         for (int i = 0; i < 8; ++i) {
-            const I low = bits_and(shifted_down(words[1], 4 * i), 15);
-            const I high = bits_and(shifted_down(words[0], 16 + 2 * i), 3);
-            const F8 s = to_float(bits_or(low, shifted_up(high, 4)));
-            store(scale + i * kPanelRows, mul(d, sub(s, splat8(32.0f))));
+            const IntLanes low = bits_and(shifted_down(words[1], 4 * i), 15);
+            const IntLanes high = bits_and(shifted_down(words[0], 16 + 2 * i), 3);
+            const FloatLanes s = to_float(bits_or(low, shifted_up(high, 4)));
+            store(scale + i * kPanelRows, mul(d, sub(s, splat_lanes(32.0f))));
         }
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {

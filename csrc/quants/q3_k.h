@@ -25,22 +25,22 @@ struct q3_k {
             store(offset + 8 * i, mul(level, splat8(-kZero)));
         }
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int, float* scale,
                                           float*) {
         // The last 14 bytes of a block, after two that do not count.
-        I words[4];
+        IntLanes words[4];
         load_words(spans, 94, words);
         const auto joined = [&](int i) {
             return bits_or(shifted_down(words[i], 16), shifted_up(words[i + 1], 16));
         };
-        const I low[2] = {joined(0), joined(1)}, high = joined(2);
-        const F8 d = floats_of_high_halves(words[3]);
+        const IntLanes low[2] = {joined(0), joined(1)}, high = joined(2);
+        const FloatLanes d = floats_of_high_halves(words[3]);
         for (int i = 0; i < 4; ++i) {
-            const I s = bits_or(bits_and(shifted_down(low[i % 2], i / 2 * 4), 0x0F0F0F0F),
+            const IntLanes s = bits_or(bits_and(shifted_down(low[i % 2], i / 2 * 4), 0x0F0F0F0F),
                                 shifted_up(bits_and(shifted_down(high, 2 * i), 0x03030303), 4));
             for (int j = 0; j < 4; ++j)
                 store(scale + (4 * i + j) * kPanelRows,
-                      mul(d, sub(floats_of_bytes(s, j), splat8(32.0f))));
+                      mul(d, sub(floats_of_bytes(s, j), splat_lanes(32.0f))));
         }
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int group) {

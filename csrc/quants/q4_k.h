@@ -19,16 +19,16 @@ OCTAVO_INLINE void read_levels(const uint8_t* block, float* scale, float* offset
 }
 
 // The same of 8 rows, row after row: of group i at scale + i * kPanelRows.
-OCTAVO_INLINE void lane_levels(const uint8_t* const blocks[8], float* scale, float* offset) {
-    I words[4];
+OCTAVO_INLINE void lane_levels(const uint8_t* const blocks[kPanelRows], float* scale, float* offset) {
+    IntLanes words[4];
     load_words(blocks, 0, words);
-    const F8 d = floats_of_low_halves(words[0]);
-    const F8 dmin = sub(zero8(), floats_of_high_halves(words[0]));
-    const auto high = [](I low, I top) {
+    const FloatLanes d = floats_of_low_halves(words[0]);
+    const FloatLanes dmin = sub(splat_lanes(0.0f), floats_of_high_halves(words[0]));
+    const auto high = [](IntLanes low, IntLanes top) {
         return bits_or(bits_and(low, 0x0F0F0F0F), bits_and(shifted_down(top, 2), 0x30303030));
     };
-    const I s[2] = {bits_and(words[1], 0x3F3F3F3F), high(words[3], words[1])};
-    const I m[2] = {bits_and(words[2], 0x3F3F3F3F), high(shifted_down(words[3], 4), words[2])};
+    const IntLanes s[2] = {bits_and(words[1], 0x3F3F3F3F), high(words[3], words[1])};
+    const IntLanes m[2] = {bits_and(words[2], 0x3F3F3F3F), high(shifted_down(words[3], 4), words[2])};
     for (int i = 0; i < 8; ++i) {
         store(scale + i * kPanelRows, mul(d, floats_of_bytes(s[i / 4], i % 4)));
         store(offset + i * kPanelRows, mul(dmin, floats_of_bytes(m[i / 4], i % 4)));
@@ -43,7 +43,7 @@ struct q4_k {
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         read_levels(block, scale, offset);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int, float* scale,
                                           float* offset) {
         lane_levels(spans, scale, offset);
     }

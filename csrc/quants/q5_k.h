@@ -15,7 +15,7 @@ struct q5_k {
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float* offset) {
         read_levels(block, scale, offset);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int, float* scale,
                                           float* offset) {
         lane_levels(spans, scale, offset);
     }

@@ -20,10 +20,10 @@ struct q6_k {
             store(offset + i, mul(s, splat8(-kZero)));
         }
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[8], int, float* scale,
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int, float* scale,
                                           float*) {
-        const F8 d = load_8_halves(spans, 208);
-        I words[4];
+        const FloatLanes d = load_halves(spans, 208);
+        IntLanes words[4];
         load_words(spans, 192, words);
         for (int i = 0; i < 16; ++i)
             store(scale + i * kPanelRows, mul(d, floats_of_signed_bytes(words[i / 4], i % 4)));
