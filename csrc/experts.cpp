@@ -297,9 +297,8 @@ Factor factor_of(Program& program, Layer* layer, const Heads& x, const int32_t* 
     for (int i = 0; i < n_matrices; ++i)
         (matrices[i]->format->is_float ? floating : quantised) = true;
     Factor factor{x, {}, rows, {}, {}};
-    if (quantised) factor.quant = quantise(program, x);
-    // All tokens use the same weights: of routed experts each has tokens of its own.
-    if (layer->pairs.n_experts == 1) factor.quant = side_by_side(program, factor.quant);
+    // Side by side where all tokens use the same weights: of routed experts each has its own.
+    if (quantised) factor.quant = quantise(program, x, layer->pairs.n_experts == 1);
     if (!layer->tiled) return factor;
     const int most = layer->pairs.most_tiles() * kTileTokens;
     if (quantised)

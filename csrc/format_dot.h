@@ -47,8 +47,8 @@ struct RowTokens {
     template <int kTokens>
     OCTAVO_INLINE void starts(int group, int half, int32_t (&out)[kTokens]) const {
         for (int t = 0; t < kTokens; ++t)
-            out[t] = -kLift<Q> *
-                     wholes[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
+            out[t] =
+                -kLift<Q> * wholes[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
     }
     OCTAVO_INLINE void next_span() {
         q += kSpan;
@@ -158,6 +158,16 @@ struct TileRows {
     int at(int i) const { return first + (i < n ? i : n - 1) * step; }
 };
 
+OCTAVO_INLINE void put_sums(FloatLanes sums, const TileRows& rows, float* y) {
+    alignas(64) float lanes[kPanelRows];
+    store(lanes, sums);
+    float* out = y + rows.first;
+    if (rows.n == kPanelRows)
+        for (int r = 0; r < kPanelRows; ++r, out += rows.step) *out = lanes[r];
+    else
+        for (int r = 0; r < rows.n; ++r, out += rows.step) *out = lanes[r];
+}
+
 // Those rows (missing ones repeat the last) times `n` tokens from t0 on, kTokens at most.
 template <class Q, int kTokens, class Tokens>
 inline void dot_tile(const BlockRows& w, const TileRows& rows, const QuantRows& x, int t0, int n,
@@ -169,11 +179,7 @@ inline void dot_tile(const BlockRows& w, const TileRows& rows, const QuantRows& 
     if constexpr (Q::kBlock < kSpan) {
         if (const int n_groups = w.n_columns % kSpan / kGroup) tile.add_rest(n_groups);
     }
-    for (int t = 0; t < n; ++t) {
-        alignas(64) float sums[kPanelRows];
-        store(sums, tile.sums[t]);
-        for (int r = 0; r < rows.n; ++r) y[(t0 + t) * y_stride + rows.at(r)] = sums[r];
-    }
+    for (int t = 0; t < n; ++t) put_sums(tile.sums[t], rows, y + (t0 + t) * y_stride);
 }
 
 // The weights of a tile are in the nearest cache when other tokens follow.

@@ -20,8 +20,8 @@ namespace octavo::OCTAVO_LEVEL {
 //   kLong            optional, true: `values` takes many instructions and is no quicker for a group
 //                    that the compiler knows
 //   lane_scales(spans, n, scale, offset)   optional: those of the first n blocks of a span of kSpan
-//                                weights of 8 rows: the i-th lie together, row after row, at
-//                                scale + i * kPanelRows
+//                                weights of kPanelRows rows: the i-th lie together, row after row,
+//                                at scale + i * kPanelRows
 //
 // and, where several groups lie in the same bytes, so that these are turned over once for all:
 //
@@ -29,6 +29,11 @@ namespace octavo::OCTAVO_LEVEL {
 //   packed(span, pack, i)        the i-th 32 bytes of a pack of a span of kSpan weights
 //   word(turned, group, i)       values 4 i .. 4 i + 3 of a group of the pack whose loads are
 //                                turned[0], turned[1] ..., each 8 words of 4 bytes of all rows
+//
+// or, where a block is one group of 4 bits each:
+//
+//   kHalvesAt                    where its 16 bytes lie, low halves first
+//   value(halves)                values of such bytes, 0..15
 //
 // and, where four weights at a time come out of a table, so that they are looked up into the lanes:
 //
@@ -44,6 +49,8 @@ template <class Q>
 concept HasLongValues = requires { Q::kLong; };
 template <class Q>
 concept HasPacks = requires { Q::kPackGroups; };
+template <class Q>
+concept HasHalves = requires { Q::kHalvesAt; };
 template <class Q>
 concept HasPoints = requires(const uint8_t* p, uint64_t* out) { Q::put_points(p, p, out, 1); };
 
@@ -146,6 +153,31 @@ OCTAVO_INLINE void each_group_of_pack(const uint8_t* const rows[kPanelRows], int
     });
 }
 
+// Blocks of 16 bytes: two at once are quicker with 16 rows, one by one with 8.
+template <class Q, class Use>
+OCTAVO_INLINE void each_group_of_halves(const uint8_t* const rows[kPanelRows], int n_groups,
+                                        const Use& use) {
+    int group = 0;
+    if constexpr (kPanelRows == 16)
+        for (; group + 2 <= n_groups; group += 2) {
+            B bytes[kPanelRows];
+            WeightLanes turned[8];
+            for (int r = 0; r < kPanelRows; ++r) {
+                const uint8_t* at = rows[r] + group * Q::kBytes + Q::kHalvesAt;
+                bytes[r] = load_bytes(at, at + Q::kBytes);
+            }
+            turn_rows(bytes, turned);
+            unrolled<2>([&](auto g) {
+                use(group + g, [&](int i) { return Q::value(nibble_word(turned, g, i)); });
+            });
+        }
+    for (; group < n_groups; ++group) {
+        IntLanes turned[4];
+        load_words(rows, group * Q::kBytes + Q::kHalvesAt, turned);
+        use(group, [&](int i) { return Q::value(field(bytes_of(turned[i % 4]), i / 4 * 4, 15)); });
+    }
+}
+
 template <class Q, class Use>
 OCTAVO_INLINE void one_group(const uint8_t* const rows[kPanelRows], int group, const Use& use) {
     B values[kPanelRows];
@@ -182,6 +214,8 @@ template <class Q, class Use>
 OCTAVO_INLINE void each_group(const uint8_t* const rows[kPanelRows], int n_groups, const Use& use) {
     if constexpr (HasPoints<Q>) {
         each_group_of_points<Q>(rows, use);
+    } else if constexpr (HasHalves<Q>) {
+        each_group_of_halves<Q>(rows, n_groups, use);
     } else {
         int group = 0;
         if constexpr (HasPacks<Q>)
@@ -194,7 +228,7 @@ OCTAVO_INLINE void each_group(const uint8_t* const rows[kPanelRows], int n_group
 // The same for a whole span. A row that is its own block's bytes is written out for each group.
 template <class Q, class Use>
 OCTAVO_INLINE void each_group_of_span(const uint8_t* const rows[kPanelRows], const Use& use) {
-    if constexpr (HasPoints<Q> || HasPacks<Q> || HasLongValues<Q>)
+    if constexpr (HasPoints<Q> || HasPacks<Q> || HasHalves<Q> || HasLongValues<Q>)
         each_group<Q>(rows, kSpan / kGroup, use);
     else
         unrolled<kSpan / kGroup>([&](auto group) { one_group<Q>(rows, group, use); });

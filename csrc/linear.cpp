@@ -93,10 +93,10 @@ void quantise_row(const float* x, int n_columns, QuantRow out) {
     }
 }
 
-// Groups of 32 columns of a row, side by side with the others'.
-void put_beside(const QuantRows& rows, int row, int group0, int group1, SideGroup* side) {
+// A row side by side with the others.
+void put_beside(const QuantRows& rows, int row, SideGroup* side) {
     const size_t at32 = static_cast<size_t>(row) * (rows.padded / 32), at16 = 2 * at32;
-    for (int g = group0; g < group1; ++g) {
+    for (int g = 0; g < rows.padded / 32; ++g) {
         SideGroup& out = side[g];
         for (int i = 0; i < 8; ++i)
             out.words[i][row] = read<uint32_t>(rows.q + (at32 + g) * 32 + i * 4);
@@ -110,29 +110,11 @@ void put_beside(const QuantRows& rows, int row, int group0, int group1, SideGrou
     }
 }
 
-class SideBySide final : public Op {
-  public:
-    SideBySide(const QuantRows& rows, SideGroup* side) : rows_(rows), side_(side) {}
-
-    int prepare(int) override {
-        chunks_ = chunks_of(rows_.padded / 32, rows_.n_rows * 32, kSmallWork);
-        return chunks_.count();
-    }
-
-    void run(int chunk, Thread&) override {
-        for (int row = 0; row < rows_.n_rows; ++row)
-            put_beside(rows_, row, chunks_.begin(chunk), chunks_.end(chunk), side_);
-    }
-
-  private:
-    QuantRows rows_;
-    SideGroup* side_;
-    Chunks chunks_;
-};
-
 class Quantise final : public Op {
   public:
-    Quantise(const Heads& x, const QuantRows& out) : x_(x), out_(out) {}
+    // `side`: where the rows are put side by side too, or nullptr.
+    Quantise(const Heads& x, const QuantRows& out, SideGroup* side)
+        : x_(x), out_(out), side_(side) {}
 
     int prepare(int) override {
         chunks_ = chunks_of(x_.n_tokens, x_.dim, kSmallWork);
@@ -140,18 +122,30 @@ class Quantise final : public Op {
     }
 
     void run(int chunk, Thread&) override {
-        for (int t = chunks_.begin(chunk); t < chunks_.end(chunk); ++t)
+        for (int t = chunks_.begin(chunk); t < chunks_.end(chunk); ++t) {
             quantise_row(x_.at(t, 0), x_.dim, row_of(out_, t));
+            if (side_) put_beside(out_, t, side_);
+        }
     }
 
   private:
     Heads x_;
     QuantRows out_;
+    SideGroup* side_;
     Chunks chunks_;
 };
 
 // Rows that `dot` takes together, at most.
 constexpr int kRowsAtOnce = 16;
+
+// About `wanted` rows for a chunk. `dot` reads rows from all over it together; where they lie about
+// whole pages apart they contend for the same few places of the nearest cache.
+int rows_of_chunk(int wanted, size_t row_bytes) {
+    constexpr size_t kPage = 4096, kNear = 256;
+    const int n = round_up(wanted, kRowsAtOnce);
+    const size_t apart = n / kRowsAtOnce * row_bytes % kPage;
+    return apart < kNear || apart > kPage - kNear ? n + kRowsAtOnce : n;
+}
 
 // At most kDotTokens tokens times all outputs; chunks of one output follow those of the other.
 class DotProducts final : public Op {
@@ -170,7 +164,7 @@ class DotProducts final : public Op {
         for (int i = 0; i < args_.n_outputs; ++i) {
             const BlockRows& rows = args_.outputs[i].weight.rows;
             chunks_[i] = chunks_of(rows.n_rows, static_cast<double>(rows.row_bytes), chunk_bytes);
-            chunks_[i].per_chunk = round_up(chunks_[i].per_chunk, kRowsAtOnce);
+            chunks_[i].per_chunk = rows_of_chunk(chunks_[i].per_chunk, rows.row_bytes);
             n_chunks += chunks_[i].count();
         }
         return n_chunks;
@@ -221,22 +215,18 @@ void multiply_many(Program& program, const LinearArgs& args, const QuantRows& qu
 
 }  // namespace
 
-QuantRows quantise(Program& program, const Heads& x) {
-    const QuantRows rows =
+QuantRows quantise(Program& program, const Heads& x, bool beside) {
+    QuantRows rows =
         quant_rows_in(program.buffer(quant_rows_bytes(x.n_tokens, x.dim)), x.n_tokens, x.dim);
-    program.add(new Quantise(x, rows));
+    SideGroup* side = nullptr;
+    if (beside && x.n_tokens > 2 && x.n_tokens <= kDotTokens) {
+        const size_t n_bytes = rows.padded / 32 * sizeof(SideGroup);
+        side = static_cast<SideGroup*>(program.buffer(n_bytes));
+        std::memset(side, 0, n_bytes);
+    }
+    program.add(new Quantise(x, rows, side));
+    rows.side = side;
     return rows;
-}
-
-QuantRows side_by_side(Program& program, const QuantRows& rows) {
-    if (rows.n_rows <= 2 || rows.n_rows > kDotTokens) return rows;
-    const size_t n_bytes = rows.padded / 32 * sizeof(SideGroup);
-    auto* side = static_cast<SideGroup*>(program.buffer(n_bytes));
-    std::memset(side, 0, n_bytes);
-    program.add(new SideBySide(rows, side));
-    QuantRows beside = rows;
-    beside.side = side;
-    return beside;
 }
 
 void linear(Program& program, const LinearArgs& args) {
@@ -244,7 +234,7 @@ void linear(Program& program, const LinearArgs& args) {
     for (int i = 0; i < args.n_outputs; ++i)
         (args.outputs[i].weight.format->is_float ? any_floats : any_integers) = true;
     QuantRows quantised{};
-    if (any_integers) quantised = side_by_side(program, quantise(program, args.x));
+    if (any_integers) quantised = quantise(program, args.x, true);
     if (args.x.n_tokens <= kDotTokens)
         program.add(new DotProducts(args, quantised));
     else

@@ -6,10 +6,8 @@
 namespace octavo::OCTAVO_LEVEL {
 
 // Adds an operation that quantises x (H = 1, any number of rows, columns a multiple of 32). The
-// program owns the result.
-QuantRows quantise(Program& program, const Heads& x);
-
-// Adds an operation that puts rows side by side, where there are as many as `dot` takes so.
-QuantRows side_by_side(Program& program, const QuantRows& rows);
+// program owns the result. `beside`: puts the rows side by side too, where there are as many as
+// `dot` takes so.
+QuantRows quantise(Program& program, const Heads& x, bool beside);
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -15,8 +15,8 @@ struct iq4_nl {
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float*) {
         scale[0] = load_half_at(block);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks, float* scale,
-                                          float*) {
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks,
+                                          float* scale, float*) {
         FloatLanes d[8];
         load_half_headers<kBytes>(spans, n_blocks, d);
         for (int i = 0; i < n_blocks; ++i) store(scale + i * kPanelRows, d[i]);
@@ -25,13 +25,10 @@ struct iq4_nl {
         return lookup(load_16_twice(kIq4Table), load_nibbles(block + 2));
     }
 
-    static constexpr int kPackGroups = 2, kPackLoads = 1;
-    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
-        return load_nibble_blocks(span + 2 * pack * kBytes + 2, kBytes);
-    }
+    static constexpr int kHalvesAt = 2;
     template <class V>
-    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
-        return lookup(kIq4Table, nibble_word(turned[0], group, i));
+    OCTAVO_INLINE static V value(V halves) {
+        return lookup(kIq4Table, halves);
     }
 };
 

@@ -32,13 +32,10 @@ struct mxfp4 {
         return lookup(load_16_twice(kFp4Table), load_nibbles(block + 1));
     }
 
-    static constexpr int kPackGroups = 2, kPackLoads = 1;
-    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
-        return load_nibble_blocks(span + 2 * pack * kBytes + 1, kBytes);
-    }
+    static constexpr int kHalvesAt = 1;
     template <class V>
-    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
-        return lookup(kFp4Table, nibble_word(turned[0], group, i));
+    OCTAVO_INLINE static V value(V halves) {
+        return lookup(kFp4Table, halves);
     }
 };
 

@@ -36,8 +36,9 @@ struct q3_k {
         const IntLanes low[2] = {joined(0), joined(1)}, high = joined(2);
         const FloatLanes d = floats_of_high_halves(words[3]);
         for (int i = 0; i < 4; ++i) {
-            const IntLanes s = bits_or(bits_and(shifted_down(low[i % 2], i / 2 * 4), 0x0F0F0F0F),
-                                shifted_up(bits_and(shifted_down(high, 2 * i), 0x03030303), 4));
+            const IntLanes s =
+                bits_or(bits_and(shifted_down(low[i % 2], i / 2 * 4), 0x0F0F0F0F),
+                        shifted_up(bits_and(shifted_down(high, 2 * i), 0x03030303), 4));
             for (int j = 0; j < 4; ++j)
                 store(scale + (4 * i + j) * kPanelRows,
                       mul(d, sub(floats_of_bytes(s, j), splat_lanes(32.0f))));

@@ -15,21 +15,18 @@ struct q4_0 {
         scale[0] = load_half_at(block);
         offset[0] = -kZero * scale[0];
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks, float* scale,
-                                          float*) {
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks,
+                                          float* scale, float*) {
         FloatLanes d[8];
         load_half_headers<kBytes>(spans, n_blocks, d);
         for (int i = 0; i < n_blocks; ++i) store(scale + i * kPanelRows, d[i]);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_nibbles(block + 2); }
 
-    static constexpr int kPackGroups = 2, kPackLoads = 1;
-    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
-        return load_nibble_blocks(span + 2 * pack * kBytes + 2, kBytes);
-    }
+    static constexpr int kHalvesAt = 2;
     template <class V>
-    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
-        return nibble_word(turned[0], group, i);
+    OCTAVO_INLINE static V value(V halves) {
+        return halves;
     }
 };
 

@@ -14,8 +14,8 @@ struct q4_1 {
         scale[0] = load_half_at(block);
         offset[0] = load_half_at(block + 2);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks, float* scale,
-                                          float* offset) {
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks,
+                                          float* scale, float* offset) {
         IntLanes both[8];
         load_headers<kBytes>(spans, n_blocks, both);
         for (int i = 0; i < n_blocks; ++i) {
@@ -25,13 +25,10 @@ struct q4_1 {
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_nibbles(block + 4); }
 
-    static constexpr int kPackGroups = 2, kPackLoads = 1;
-    OCTAVO_INLINE static B packed(const uint8_t* span, int pack, int) {
-        return load_nibble_blocks(span + 2 * pack * kBytes + 4, kBytes);
-    }
+    static constexpr int kHalvesAt = 4;
     template <class V>
-    OCTAVO_INLINE static V word(const V (*turned)[8], int group, int i) {
-        return nibble_word(turned[0], group, i);
+    OCTAVO_INLINE static V value(V halves) {
+        return halves;
     }
 };
 

@@ -19,7 +19,8 @@ OCTAVO_INLINE void read_levels(const uint8_t* block, float* scale, float* offset
 }
 
 // The same of 8 rows, row after row: of group i at scale + i * kPanelRows.
-OCTAVO_INLINE void lane_levels(const uint8_t* const blocks[kPanelRows], float* scale, float* offset) {
+OCTAVO_INLINE void lane_levels(const uint8_t* const blocks[kPanelRows], float* scale,
+                               float* offset) {
     IntLanes words[4];
     load_words(blocks, 0, words);
     const FloatLanes d = floats_of_low_halves(words[0]);
@@ -28,7 +29,8 @@ OCTAVO_INLINE void lane_levels(const uint8_t* const blocks[kPanelRows], float* s
         return bits_or(bits_and(low, 0x0F0F0F0F), bits_and(shifted_down(top, 2), 0x30303030));
     };
     const IntLanes s[2] = {bits_and(words[1], 0x3F3F3F3F), high(words[3], words[1])};
-    const IntLanes m[2] = {bits_and(words[2], 0x3F3F3F3F), high(shifted_down(words[3], 4), words[2])};
+    const IntLanes m[2] = {bits_and(words[2], 0x3F3F3F3F),
+                           high(shifted_down(words[3], 4), words[2])};
     for (int i = 0; i < 8; ++i) {
         store(scale + i * kPanelRows, mul(d, floats_of_bytes(s[i / 4], i % 4)));
         store(offset + i * kPanelRows, mul(dmin, floats_of_bytes(m[i / 4], i % 4)));

@@ -15,8 +15,8 @@ struct q5_1 {
         scale[0] = load_half_at(block);
         offset[0] = load_half_at(block + 2);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks, float* scale,
-                                          float* offset) {
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks,
+                                          float* scale, float* offset) {
         IntLanes both[8];
         load_headers<kBytes>(spans, n_blocks, both);
         for (int i = 0; i < n_blocks; ++i) {

@@ -12,8 +12,8 @@ struct q8_0 {
     OCTAVO_INLINE static void scales(const uint8_t* block, float* scale, float*) {
         scale[0] = load_half_at(block);
     }
-    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks, float* scale,
-                                          float*) {
+    OCTAVO_INLINE static void lane_scales(const uint8_t* const spans[kPanelRows], int n_blocks,
+                                          float* scale, float*) {
         FloatLanes d[8];
         load_half_headers<kBytes>(spans, n_blocks, d);
         for (int i = 0; i < n_blocks; ++i) store(scale + i * kPanelRows, d[i]);
