@@ -158,14 +158,15 @@ struct TileRows {
     int at(int i) const { return first + (i < n ? i : n - 1) * step; }
 };
 
+// y of one token. A whole tile is written without a question for each row.
 OCTAVO_INLINE void put_sums(FloatLanes sums, const TileRows& rows, float* y) {
     alignas(64) float lanes[kPanelRows];
     store(lanes, sums);
     float* out = y + rows.first;
     if (rows.n == kPanelRows)
-        for (int r = 0; r < kPanelRows; ++r, out += rows.step) *out = lanes[r];
+        for (int r = 0; r < kPanelRows; ++r) out[r * rows.step] = lanes[r];
     else
-        for (int r = 0; r < rows.n; ++r, out += rows.step) *out = lanes[r];
+        for (int r = 0; r < rows.n; ++r) out[r * rows.step] = lanes[r];
 }
 
 // Those rows (missing ones repeat the last) times `n` tokens from t0 on, kTokens at most.
