@@ -153,29 +153,29 @@ OCTAVO_INLINE void each_group_of_pack(const uint8_t* const rows[kPanelRows], int
     });
 }
 
-// Blocks of 16 bytes: two at once are quicker with 16 rows, one by one with 8.
+// Two blocks of 16 bytes.
 template <class Q, class Use>
-OCTAVO_INLINE void each_group_of_halves(const uint8_t* const rows[kPanelRows], int n_groups,
+OCTAVO_INLINE void two_groups_of_halves(const uint8_t* const rows[kPanelRows], int pair,
                                         const Use& use) {
-    int group = 0;
-    if constexpr (kPanelRows == 16)
-        for (; group + 2 <= n_groups; group += 2) {
-            B bytes[kPanelRows];
-            WeightLanes turned[8];
-            for (int r = 0; r < kPanelRows; ++r) {
-                const uint8_t* at = rows[r] + group * Q::kBytes + Q::kHalvesAt;
-                bytes[r] = load_bytes(at, at + Q::kBytes);
-            }
-            turn_rows(bytes, turned);
-            unrolled<2>([&](auto g) {
-                use(group + g, [&](int i) { return Q::value(nibble_word(turned, g, i)); });
-            });
-        }
-    for (; group < n_groups; ++group) {
-        IntLanes turned[4];
-        load_words(rows, group * Q::kBytes + Q::kHalvesAt, turned);
-        use(group, [&](int i) { return Q::value(field(bytes_of(turned[i % 4]), i / 4 * 4, 15)); });
+    B bytes[kPanelRows];
+    WeightLanes turned[8];
+    for (int r = 0; r < kPanelRows; ++r) {
+        const uint8_t* at = rows[r] + 2 * pair * Q::kBytes + Q::kHalvesAt;
+        bytes[r] = load_bytes(at, at + Q::kBytes);
     }
+    turn_rows(bytes, turned);
+    unrolled<2>([&](auto g) {
+        use(pair * 2 + g, [&](int i) { return Q::value(nibble_word(turned, g, i)); });
+    });
+}
+
+// One.
+template <class Q, class Use>
+OCTAVO_INLINE void group_of_halves(const uint8_t* const rows[kPanelRows], int group,
+                                   const Use& use) {
+    IntLanes turned[4];
+    load_words(rows, group * Q::kBytes + Q::kHalvesAt, turned);
+    use(group, [&](int i) { return Q::value(field(bytes_of(turned[i % 4]), i / 4 * 4, 15)); });
 }
 
 template <class Q, class Use>
@@ -215,7 +215,11 @@ OCTAVO_INLINE void each_group(const uint8_t* const rows[kPanelRows], int n_group
     if constexpr (HasPoints<Q>) {
         each_group_of_points<Q>(rows, use);
     } else if constexpr (HasHalves<Q>) {
-        each_group_of_halves<Q>(rows, n_groups, use);
+        // Two at once are quicker with 16 rows, one by one with 8.
+        int group = 0;
+        if constexpr (kPanelRows == 16)
+            for (; group + 2 <= n_groups; group += 2) two_groups_of_halves<Q>(rows, group / 2, use);
+        for (; group < n_groups; ++group) group_of_halves<Q>(rows, group, use);
     } else {
         int group = 0;
         if constexpr (HasPacks<Q>)
