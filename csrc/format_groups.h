@@ -34,6 +34,7 @@ namespace octavo::OCTAVO_LEVEL {
 //
 //   kHalvesAt                    where its 16 bytes lie, low halves first
 //   value(halves)                values of such bytes, 0..15
+//   kBitsAt                      optional: where a bit for each weight lies, which is worth 16 more
 //
 // and, where four weights at a time come out of a table, so that they are looked up into the lanes:
 //
@@ -51,6 +52,8 @@ template <class Q>
 concept HasPacks = requires { Q::kPackGroups; };
 template <class Q>
 concept HasHalves = requires { Q::kHalvesAt; };
+template <class Q>
+concept HasFifthBits = requires { Q::kBitsAt; };
 template <class Q>
 concept HasPoints = requires(const uint8_t* p, uint64_t* out) { Q::put_points(p, p, out, 1); };
 
@@ -175,7 +178,18 @@ OCTAVO_INLINE void group_of_halves(const uint8_t* const rows[kPanelRows], int gr
                                    const Use& use) {
     IntLanes turned[4];
     load_words(rows, group * Q::kBytes + Q::kHalvesAt, turned);
-    use(group, [&](int i) { return Q::value(field(bytes_of(turned[i % 4]), i / 4 * 4, 15)); });
+    const auto value = [&](int i) {
+        return Q::value(field(bytes_of(turned[i % 4]), i / 4 * 4, 15));
+    };
+    if constexpr (HasFifthBits<Q>) {
+        const WeightLanes bits = bytes_of(load_word_of_rows(rows, group * Q::kBytes + Q::kBitsAt));
+        use(group, [&](int i) {
+            const WeightLanes set = mask_of_nibble(bits, i);
+            return bits_or(value(i), bits_and(set, splat_as(set, 16)));
+        });
+    } else {
+        use(group, value);
+    }
 }
 
 template <class Q, class Use>
@@ -217,7 +231,7 @@ OCTAVO_INLINE void each_group(const uint8_t* const rows[kPanelRows], int n_group
     } else if constexpr (HasHalves<Q>) {
         // Two at once are quicker with 16 rows, one by one with 8.
         int group = 0;
-        if constexpr (kPanelRows == 16)
+        if constexpr (kPanelRows == 16 && !HasFifthBits<Q>)
             for (; group + 2 <= n_groups; group += 2) two_groups_of_halves<Q>(rows, group / 2, use);
         for (; group < n_groups; ++group) group_of_halves<Q>(rows, group, use);
     } else {

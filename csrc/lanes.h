@@ -59,12 +59,15 @@ OCTAVO_INLINE WeightLanes lookup(const void* table, WeightLanes index) {
 OCTAVO_INLINE FloatLanes load_halves(const uint8_t* const p[kPanelRows], int at) {
     return load_8_halves(p, at);
 }
+OCTAVO_INLINE IntLanes load_word_of_rows(const uint8_t* const p[kPanelRows], int at) {
+    return load_word_of_8(p, at);
+}
 // What begins the blocks of a span of 32 weights each, `kStep` bytes apart: 4 bytes of block i of
 // all rows in out[i] ..
 template <int kStep>
 OCTAVO_INLINE void load_headers(const uint8_t* const rows[kPanelRows], int n_blocks,
                                 IntLanes out[8]) {
-    for (int i = 0; i < n_blocks; ++i) out[i] = load_word_of_8(rows, i * kStep);
+    for (int i = 0; i < n_blocks; ++i) out[i] = load_word_of_rows(rows, i * kStep);
 }
 // .. or a half-precision number.
 template <int kStep>

@@ -28,6 +28,12 @@ struct q5_0 {
         for (int i = 0; i < n_blocks; ++i) store(scale + i * kPanelRows, d[i]);
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_five_bits(block + 2); }
+
+    static constexpr int kHalvesAt = 6, kBitsAt = 2;
+    template <class V>
+    OCTAVO_INLINE static V value(V halves) {
+        return halves;
+    }
 };
 
 }  // namespace octavo::OCTAVO_LEVEL

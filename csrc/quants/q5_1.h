@@ -25,6 +25,12 @@ struct q5_1 {
         }
     }
     OCTAVO_INLINE static B values(const uint8_t* block, int) { return load_five_bits(block + 4); }
+
+    static constexpr int kHalvesAt = 8, kBitsAt = 4;
+    template <class V>
+    OCTAVO_INLINE static V value(V halves) {
+        return halves;
+    }
 };
 
 }  // namespace octavo::OCTAVO_LEVEL
