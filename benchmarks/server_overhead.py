@@ -24,6 +24,7 @@ from typing import Any
 
 import httpx
 import openai
+import uvicorn
 
 import octavo
 from octavo.loading import locate
@@ -112,7 +113,8 @@ class ServerClock:
 
 def wake_cpu_ms(n: int = 100, pause_seconds: float = 0.01) -> float:
     """Processor time for a thread to wake an event loop that waits, as the engine's does."""
-    loop = asyncio.new_event_loop()
+    make = uvicorn.Config("no application").get_loop_factory() or asyncio.new_event_loop
+    loop = make()
     waiting = threading.Thread(target=loop.run_forever)
     waiting.start()
     times = []
