@@ -69,3 +69,21 @@ def test_an_answer_was_made(imported: set[str]) -> None:
 @pytest.mark.parametrize("module", NOT_NEEDED)
 def test_run_does_not_import(imported: set[str], module: str) -> None:
     assert module not in imported, f"{module} is for {NOT_NEEDED[module]}"
+
+
+BLAS = """
+import os
+from octavo.settings import calm_blas, environment
+calm_blas()
+import numpy
+print(len(os.listdir("/proc/self/task")), environment({}).get("OPENBLAS_NUM_THREADS"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_numpy_starts_no_threads_and_other_programs_are_not_told() -> None:
+    given = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", BLAS], capture_output=True, text=True, env=given, check=True
+    )
+    assert done.stdout.split() == ["1", "None"]

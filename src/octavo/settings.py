@@ -90,9 +90,11 @@ def calm_blas() -> None:
     """Let NumPy start without a thread for each core; call it before NumPy is imported.
 
     Its linear algebra serves the plain `reference` back end alone, and its threads would wait
-    busily for a tenth of a second, on the cores that read the weights meanwhile.
+    busily for a tenth of a second, on the cores that read the weights meanwhile. `os.environ` stays
+    as it is, and so what `environment` gives to other programs.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        os.putenv("OPENBLAS_NUM_THREADS", "1")
 
 
 def grow_in_place() -> None:
