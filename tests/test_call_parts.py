@@ -82,6 +82,13 @@ _calls = st.fixed_dictionaries(
 _cuts = st.lists(st.integers(0, 10_000), max_size=12)
 
 
+def with_bare_keys(value: Any) -> Any:
+    """Gemma's notation has no way to write a key that begins with a quote."""
+    if isinstance(value, dict):
+        return {key.replace('"', "'"): with_bare_keys(own) for key, own in value.items()}
+    return [with_bare_keys(own) for own in value] if isinstance(value, list) else value
+
+
 @pytest.mark.parametrize("dialect", TEMPLATES)
 @given(_calls, _cuts, st.randoms())
 def test_parts_joined_are_the_arguments(
@@ -89,6 +96,8 @@ def test_parts_joined_are_the_arguments(
 ) -> None:
     keys = list(arguments)
     order.shuffle(keys)
+    if dialect.startswith("gemma"):
+        arguments = with_bare_keys(arguments)
     text = written(dialect, [("write", {key: arguments[key] for key in keys})])
     expected = joined(events_of(dialect, [text], in_parts=False))
     for pieces in ([text], list(text), cuts_of(text, cuts)):
