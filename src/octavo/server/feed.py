@@ -143,7 +143,8 @@ class Feed:
             self._leave(index)
 
     def _leave(self, index: int) -> None:
-        del self._running[index]
+        # Until then the engine holds us, to see the end; two that hold each other would stay long.
+        self._running.pop(index).listen(_nothing)
         self._resident.release()
 
     def _call(self) -> None:
@@ -165,6 +166,10 @@ class Feed:
             with contextlib.suppress(OctavoError):
                 for _ in self._read(index):
                     pass
+
+
+def _nothing() -> None:
+    """Who has heard all hears no more."""
 
 
 async def begin(resident: Resident, n: int, ask: Callable[[Served], Sequence[Reply]]) -> Feed:

@@ -25,6 +25,6 @@ async def answer_now(id: str, request: Request) -> Json:
     think, or no more.
     """
     feed = running_of(request).get(id)
-    if feed is None:
+    if feed is None or feed.is_over:
         raise RefusedError(Fault(404, f"no request {id!r} is being answered", "id"))
     return Json({"id": id, "ended_thinking": feed.answer_now()})
