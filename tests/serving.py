@@ -74,7 +74,7 @@ class Gate:
     def __init__(self, n: int) -> None:
         self._n = n
         self._changed = threading.Condition()
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: dict[object, Callable[[], None]] = {}
 
     def release(self, n: int = 1) -> None:
         with self._changed:
@@ -85,7 +85,7 @@ class Gate:
         """Have everyone look."""
         with self._changed:
             self._changed.notify_all()
-            for listener in self._listeners:
+            for listener in [*self._listeners.values()]:
                 with contextlib.suppress(RuntimeError):  # its server has ended
                     listener()
 
@@ -99,9 +99,9 @@ class Gate:
             self._n -= 1
             return True
 
-    def listen(self, wake: Callable[[], None]) -> None:
+    def listen(self, who: object, wake: Callable[[], None]) -> None:
         with self._changed:
-            self._listeners.append(wake)
+            self._listeners[who] = wake
 
 
 class ScriptedStream:
@@ -152,7 +152,7 @@ class ScriptedStream:
         self.finish_reason = self.finish_reason or ("cancelled" if is_cancelled else self._finish)
 
     def listen(self, wake: Callable[[], None]) -> None:
-        self._gate.listen(wake)
+        self._gate.listen(self, wake)
         wake()
 
     def cancel(self) -> None:

@@ -5,10 +5,13 @@ The model computes a step only when the test allows it, so nothing depends on ho
 
 from __future__ import annotations
 
+import gc
 import json
 import queue
 import socket
 import threading
+import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,10 +22,11 @@ import pytest
 
 from octavo.engine.engine import Engine
 from octavo.engine.stream import Mailbox, Stream
+from octavo.server.feed import Feed
 from octavo.server.routes import openai
 from octavo.types import SamplingParams
 from scripted_model import ScriptedModel, counting, make_engine
-from serving import PLAIN, ScriptedSession, serving
+from serving import END, PLAIN, ScriptedSession, serving
 
 PIECE_TOKENS = 16
 LONG = [*range(1, 61)] * 3  # 12 steps of a prompt
@@ -180,3 +184,28 @@ def test_none_for_a_route_that_fails(
         assert mailbox.cancelled.wait(120)
         assert settle(session, model) <= 1
         assert mailbox.finish == "cancelled"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_is_over_is_forgotten(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: a search for garbage may be far away, and what belongs to the answer is large."""
+    feeds: list[weakref.ref[Feed]] = []
+    begin = Feed.__init__
+
+    def noted(self: Feed, *arguments: Any) -> None:
+        begin(self, *arguments)
+        feeds.append(weakref.ref(self))
+
+    monkeypatch.setattr(Feed, "__init__", noted)
+    body = {"messages": [{"role": "user", "content": "?"}], "stream": stream}
+    with serving(ScriptedSession(PLAIN, f"Yes.{END}")) as address:
+        gc.disable()
+        try:
+            assert httpx.post(f"{address}/v1/chat/completions", json=body).is_success
+            end = time.monotonic() + 10
+            while any(feed() is not None for feed in feeds):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        finally:
+            gc.enable()
+    assert feeds
