@@ -132,9 +132,14 @@ def test_what_the_link_takes_is_measured(
     settle(made, [5])
     monkeypatch.setattr(split, "are_captured", lambda: True)
     monkeypatch.setattr(link, "Flags", StillFlags)
+    made.wait()
     made.tune()  # nobody has used it
     assert not made._is_tuned
     gpu.experts(*on_card(given)[:1], banks[0], *on_card(given)[1:])
+    made._pinning._is_whole.clear()
+    made.tune()  # the system refused a part: the card must not read there
+    assert not made._is_tuned
+    made._pinning._is_whole.set()
     ticks = iter(range(10**6))
     monkeypatch.setattr(link.time, "perf_counter", lambda: float(next(ticks)))
     made.tune()
@@ -460,6 +465,7 @@ def test_memory_is_pinned_in_order_as_far_as_it_goes(
     made.pin_later([np.zeros(n, np.uint8) for n in sizes], most)
     made.wait()
     assert made.is_done
+    assert made.is_whole == (expected == sum(sizes))
     assert made.n_bytes == expected
     del made
     assert sum(unpinned) == expected

@@ -329,11 +329,11 @@ def give(
     companion: Companion | None = getattr(_here, "companion", None)
     if companion is not None:
         companion.ring(part)
-        return linked
-    desk.mark.set()
-    given: list[Part] | None = getattr(_here, "given", None)
-    if given is not None:
-        given.append(part)
+    else:
+        desk.mark.set()
+        given: list[Part] | None = getattr(_here, "given", None)
+        if given is not None:
+            given.append(part)
     return linked
 
 

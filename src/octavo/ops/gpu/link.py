@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from octavo.ops import cpu
 from octavo.ops.gpu.device import Tensor, empty, pinned, synchronise, to_device
@@ -23,8 +22,6 @@ from octavo.ops.weight import ExpertBank
 MOST_LINKED = 4  # of a token: no link is as fast as half of the memory
 _REPEATED = 5
 _LEAST_GAIN = 0.03  # of the time: less is noise
-
-Shares = NDArray[np.int32]
 
 
 class Link:

@@ -32,6 +32,7 @@ class Pinning:
     def __init__(self) -> None:
         self._pinned: list[Bytes] = []
         self._is_over = threading.Event()
+        self._is_whole = threading.Event()
         self._thread: threading.Thread | None = None
         weakref.finalize(self, _unpin, self._pinned, self._is_over)
 
@@ -44,8 +45,13 @@ class Pinning:
         """Whether what was to be pinned later is, or is given up."""
         return self._thread is None or not self._thread.is_alive()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is, so that the card may read it in place."""
+        return self._is_whole.is_set()
+
     def wait(self) -> None:
-        """Until it is."""
+        """Until it is done."""
         if self._thread is not None:
             self._thread.join()
 
@@ -55,18 +61,23 @@ class Pinning:
 
     def pin_later(self, arrays: Sequence[Bytes], most_bytes: int) -> None:
         """Pin them in the background, in their order, as far as `most_bytes` and the system let."""
-        work = (arrays, most_bytes, self._pinned, self._is_over)
+        work = (arrays, most_bytes, self._pinned, self._is_over, self._is_whole)
         self._thread = threading.Thread(target=_pin_all, args=work, name="octavo-pin", daemon=True)
         self._thread.start()
 
 
 def _pin_all(
-    arrays: Sequence[Bytes], most_bytes: int, pinned: list[Bytes], is_over: threading.Event
+    arrays: Sequence[Bytes],
+    most_bytes: int,
+    pinned: list[Bytes],
+    is_over: threading.Event,
+    is_whole: threading.Event,
 ) -> None:
     for array in arrays:
         most_bytes -= len(array)
         if most_bytes < 0 or is_over.is_set() or not _pin(array, pinned):
             return
+    is_whole.set()
 
 
 def _pin(array: Bytes, pinned: list[Bytes]) -> bool:

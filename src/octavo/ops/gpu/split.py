@@ -200,9 +200,10 @@ class Split:
         return {b: ids.copy() if len(ids) > HOST_TOKENS else ids for b, ids in asked.items()}
 
     def tune(self) -> None:
-        """After a step: measure once, when all is pinned, how many experts the link should take."""
+        """After a step: measure once how many experts the link should take; none where the system
+        refused to pin a part, since the card could not read that."""
         room = self._rooms.get(HOST_TOKENS)
-        if self._is_tuned or self.link is None or room is None or not self._pinning.is_done:
+        if self._is_tuned or self.link is None or room is None or not self._pinning.is_whole:
             return
         self._is_tuned = True
         if are_captured():
