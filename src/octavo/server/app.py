@@ -18,9 +18,9 @@ from octavo.errors import OctavoError
 from octavo.server.asking import choose_model
 from octavo.server.encoding import Json
 from octavo.server.faults import Fault, RefusedError, fault_of
-from octavo.server.feed import ClientGoneError
 from octavo.server.fleet import Fleet
 from octavo.server.guard import Guard, Rules
+from octavo.server.leaving import ClientGoneError
 from octavo.server.record import LOG, Record
 from octavo.server.schema import Application, faults_of
 from octavo.server.wire.responses_store import ResponseStore

@@ -11,13 +11,10 @@ from fastapi import Request
 
 from octavo.chat import Answer, Reply
 from octavo.errors import CancelledError, OctavoError
+from octavo.server.leaving import unless_gone
 from octavo.server.record import Record
 from octavo.server.resident import Resident, Served
 from octavo.text.split import Event
-
-
-class ClientGoneError(Exception):
-    """Nobody waits for the answer any more."""
 
 
 class Feed:
@@ -100,18 +97,12 @@ class Feed:
             ClientGoneError: the client left; they are cancelled.
         """
         end = asyncio.ensure_future(self._end())
-        gone = asyncio.ensure_future(_gone(request))
         try:
-            await asyncio.wait({end, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not end.done():
-                Record.of(request).finish = "gone"
-                raise ClientGoneError
-            end.result()
+            await unless_gone(request, end)
         finally:
             self.cancel()
-            for task in (end, gone):
-                task.cancel()
-            await asyncio.gather(end, gone, return_exceptions=True)
+            end.cancel()
+            await asyncio.gather(end, return_exceptions=True)
         Record.of(request).add(self.answers)
         return self.answers
 
@@ -186,8 +177,3 @@ async def begin(resident: Resident, n: int, ask: Callable[[Served], Sequence[Rep
         resident.release(n)
         raise
     return Feed(resident, replies)
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -1,19 +1,41 @@
-"""Work on a thread, for a client that may leave before it is done."""
+"""Work for a client that may leave before it is done."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio.to_thread
 from fastapi import Request
 
-from octavo.server.feed import ClientGoneError
 from octavo.server.record import Record
 
 Result = TypeVar("Result")
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def unless_gone(request: Request, done: asyncio.Future[Result]) -> Result:
+    """Wait for `done`, or until the client leaves; `done` goes on then.
+
+    Raises:
+        ClientGoneError: the client left.
+    """
+    left = asyncio.ensure_future(_left(request))
+    both: set[asyncio.Future[Any]] = {done, left}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            Record.of(request).finish = "gone"
+            raise ClientGoneError
+        return done.result()
+    finally:
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
 
 
 async def while_here(request: Request, work: Callable[[threading.Event], Result]) -> Result:
@@ -26,17 +48,11 @@ async def while_here(request: Request, work: Callable[[threading.Event], Result]
     # Not one of the threads that all requests share: long work would keep them from short one.
     place = anyio.CapacityLimiter(1)
     done = asyncio.ensure_future(anyio.to_thread.run_sync(work, is_gone, limiter=place))
-    left = asyncio.ensure_future(_left(request))
     try:
-        await asyncio.wait({done, left}, return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
-            Record.of(request).finish = "gone"
-            raise ClientGoneError
-        return done.result()
+        return await unless_gone(request, done)
     finally:
         is_gone.set()
-        left.cancel()
-        await asyncio.gather(done, left, return_exceptions=True)
+        await asyncio.gather(done, return_exceptions=True)
 
 
 async def _left(request: Request) -> None:
