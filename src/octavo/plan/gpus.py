@@ -23,8 +23,9 @@ _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563
 # Large copies from pinned memory reach this share: 55.4 of 63 GB/s on generation 5 x16, 13.2 of
 # 15.8 on generation 3 x16, 11.8 to 13 of 15.8 on generation 4 x8.
 _LINK_SHARE = 0.84
-# CUDA's context: 553 MB bare and 829 MB with all kernels in it, on an H200 with driver 580. Half of
-# the first and all of the difference are 1024 bytes for each thread that the card can hold.
+# CUDA's context: 553 MB bare and 829 MB with all kernels in it, on an H200 with driver 580. Taken
+# for a fixed part and 1024 bytes, then 2048, of each thread that a card can hold: smaller cards
+# were not measured.
 _CONTEXT_BYTES = 277 * 10**6
 _CONTEXT_BYTES_OF_CORE = 2 * 276 * 10**6 / 16_896
 _SOME_CORES = 8_448  # where the driver does not say
