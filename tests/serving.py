@@ -181,6 +181,7 @@ class ScriptedSession:
         self.tokenizer = Tokenizer.from_metadata(as_metadata(byte_level("qwen2")))
         self.template = Template(template, self.tokenizer) if template is not None else None
         self.stats = Stats()
+        self.n_embd, self.pooling = 4, "last"
         self.requests: list[tuple[str, SamplingParams]] = []
         self.asked: list[ChatRequest] = []
         self.streams: list[ScriptedStream] = []

@@ -27,6 +27,7 @@ from octavo.errors import FileFormatError, UnsupportedError
 from octavo.gguf.reader import open_gguf
 from octavo.gguf.shards import shard_name
 from octavo.gguf.writer import write_gguf
+from octavo.release import named
 from octavo.server.fleet import Fleet
 from octavo.server.resident import Resident
 from octavo.text import bounds
@@ -85,6 +86,8 @@ def test_F5_J4_what_is_wrong_with_a_file_is_told_apart(
     assert not re.search(never, caught.value.message)
     if kind == "architecture":
         assert "qwen35moe" in caught.value.hint  # what can be run instead
+        assert named() in caught.value.hint  # what is too old, if that is the reason
+        assert "octavo pull" in caught.value.hint
 
 
 def test_F5_no_other_model_answers_for_one_that_is_broken(tmp_path: Path) -> None:
@@ -190,6 +193,24 @@ def test_K1_vectors_over_http_are_right_in_every_form(embedder: Path) -> None:
             refused = post(**wrong)
             assert refused.status_code == 400
             assert says in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("number", "kind"), [(None, "none"), (1, "mean"), (2, "cls"), (3, "last")])
+def test_K1_properties_say_how_vectors_are_made(
+    number: int | None, kind: str, tiny_file: Callable[..., Path]
+) -> None:
+    path = tiny_file("qwen3", changes={"pooling_type": number} if number else {})
+    with octavo.load(path, context=64) as session, serving(session) as address:
+        found = httpx.get(f"{address}/props").json()
+        listed = httpx.get(f"{address}/v1/models").json()["data"][0]["meta"]
+        assert (found["pooling_type"], found["n_embd"]) == (kind, session.n_embd)
+        assert listed["n_embd"] == session.n_embd
+        asked = httpx.post(f"{address}/v1/embeddings", json={"input": "x"}, timeout=60)
+        if number is None:
+            assert asked.status_code == 400
+            assert "embedding model" in asked.json()["error"]["message"]
+        else:
+            assert len(asked.json()["data"][0]["embedding"]) == session.n_embd
 
 
 # L: names.

@@ -132,6 +132,16 @@ class Session:
         """Width of a row of logits."""
         return self._model.config.n_vocab
 
+    @property
+    def n_embd(self) -> int:
+        """Width of a token's state, and of the vectors of `embed`."""
+        return self._model.config.n_embd
+
+    @property
+    def pooling(self) -> str:
+        """How `embed` makes one vector of a text: "mean", "cls" or "last"; "": it cannot."""
+        return self._model.config.pooling
+
     def ask(self, request: ChatRequest) -> Reply:
         """Start to answer a request; several may run at once.
 

@@ -22,6 +22,7 @@ from octavo.models.config import Config
 from octavo.models.source import FileWeights, WeightSource
 from octavo.ops import Array
 from octavo.ops.weight import ExpertBank
+from octavo.release import named
 
 __all__ = [
     "Config",
@@ -133,6 +134,7 @@ def _module(architecture: str) -> ModuleType:
     if architecture not in architectures():
         raise UnsupportedError(
             f"The architecture {architecture!r} is not supported",
-            f"Supported are: {', '.join(architectures())}.",
+            f"Supported are: {', '.join(architectures())}. This is {named()}: a newer version may "
+            "know more, and `octavo pull demo` fetches a model that this one runs.",
         )
     return registry.find("models", architecture, "architecture")

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo import arena
+from octavo.release import release
 from octavo.settings import Settings
 
 VERSION = 1
@@ -96,13 +97,7 @@ def processor() -> str:
 
 def _key(n_threads: int, isa: str) -> str:
     """What a measurement depends on; another one of these is another measurement."""
-    from importlib.metadata import PackageNotFoundError, version  # slow, and often not needed
-
-    try:
-        release = version("octavo")
-    except PackageNotFoundError:  # run from its source folder
-        release = "source"
-    return f"{platform.node()}, {processor()}, {n_threads} threads, {isa}, {release}"
+    return f"{platform.node()}, {processor()}, {n_threads} threads, {isa}, {release() or 'source'}"
 
 
 def _read(path: Path) -> dict[str, Speeds]:

@@ -102,11 +102,13 @@ def _entry(resident: Resident) -> dict[str, Any]:
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
     }
     if resident.state == "ready":
-        plan = resident.session.plan
+        session = resident.session
+        plan = session.plan
         entry["meta"] = {
             "n_ctx": plan.context,
             "n_ctx_train": plan.known_context,
-            "n_vocab": resident.session.tokenizer.vocab_size,
+            "n_vocab": session.tokenizer.vocab_size,
+            "n_embd": session.n_embd,
             "size": plan.file_bytes,
             "architecture": plan.architecture,
             "memory_bytes": resident.n_bytes,

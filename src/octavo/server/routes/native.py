@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import anyio.to_thread
@@ -12,6 +11,7 @@ from starlette.responses import Response
 
 from octavo.chat import Answer
 from octavo.errors import RequestError
+from octavo.release import named
 from octavo.server import sse
 from octavo.server.asking import awake, complete, prompt_of, resident_of
 from octavo.server.encoding import Json
@@ -153,7 +153,9 @@ async def props(request: Request) -> Json:
             "chat_template_caps": await anyio.to_thread.run_sync(_abilities, template),
             "bos_token": text(tokenizer.bos_id),
             "eos_token": text(tokenizer.eos_id),
-            "build_info": _build(),
+            "pooling_type": session.pooling or "none",
+            "n_embd": session.n_embd,
+            "build_info": named(),
             "is_sleeping": False,
         }
     )
@@ -178,13 +180,6 @@ def _piece(data: bytes) -> str | list[int]:
         return data.decode()
     except UnicodeDecodeError:
         return list(data)
-
-
-def _build() -> str:
-    try:
-        return f"octavo {version('octavo')}"
-    except PackageNotFoundError:  # run from its sources
-        return "octavo"
 
 
 def _abilities(template: Template | None) -> dict[str, Any]:

@@ -187,6 +187,8 @@ class Properties(Shape):
     chat_template: str
     chat_template_caps: dict[str, bool]
     modalities: dict[str, bool]
+    pooling_type: Literal["none", "mean", "cls", "last"]
+    n_embd: int
     build_info: str
     is_sleeping: bool
 
