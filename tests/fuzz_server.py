@@ -27,6 +27,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fuzz_json import MESSAGES, SEEDS, TOOL, near, near_bytes
+from fuzz_leaving import Portions, Visit
 from octavo.chat import Answer
 from octavo.errors import OctavoError, TemplateError
 from octavo.server.app import make_app
@@ -50,7 +51,14 @@ from tool_texts import TEMPLATES, written
 
 SEED = 7
 MAX_SECONDS = 20.0  # of one case; what takes longer hangs
-SHARES = {"requests": 0.03, "bodies": 0.77, "headers": 0.05, "streams": 0.1, "templates": 0.05}
+SHARES = {
+    "requests": 0.02,
+    "bodies": 0.8,
+    "headers": 0.04,
+    "leaving": 0.02,
+    "streams": 0.08,
+    "templates": 0.04,
+}
 
 
 class FindingError(AssertionError):
@@ -97,20 +105,20 @@ class Answered:
 class Server:
     """The application, called directly."""
 
-    def __init__(self, rules: Rules) -> None:
-        session = Quick()
+    def __init__(self, rules: Rules, session: ScriptedSession | None = None) -> None:
+        session = session or Quick()
         fleet = Fleet([Resident(lambda report, plan: session, "m")])
         loaded = threading.Event()
         fleet.first.on_end_of_loading = loaded.set
         self.app = make_app(fleet, rules, Path("/nowhere"))
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         fleet.start()
         assert loaded.wait(20)
         self.fleet = fleet
 
     def ask(self, scope: dict[str, Any], body: bytes) -> Answered:
         whole = asyncio.wait_for(self._ask(scope, body), MAX_SECONDS)
-        answered = self._loop.run_until_complete(whole)
+        answered = self.loop.run_until_complete(whole)
         if self.fleet.first.state == "unloaded":  # it was asked to
             self.fleet.load(self.fleet.first)
         while self.fleet.first.state != "ready":
@@ -141,7 +149,7 @@ class Server:
 
     def close(self) -> None:
         self.fleet.close()
-        self._loop.close()
+        self.loop.close()
 
 
 @cache
@@ -247,6 +255,21 @@ def headers() -> Iterator[Callable[[random.Random], Any]]:
     yield case
     for server in servers:
         server.close()
+
+
+def leaving() -> Iterator[Callable[[random.Random], Any]]:
+    session = Portions(TEMPLATES["qwen3_xml"] + CHATML)
+    server = Server(Rules(), session)
+
+    def case(rng: random.Random) -> Any:
+        async def visit() -> str:
+            one = Visit(rng, session, server)
+            return await one.run(scope_of(one.path))
+
+        return server.loop.run_until_complete(visit())
+
+    yield case
+    server.close()
 
 
 # Bodies: read without the application, which is quicker.
@@ -444,6 +467,7 @@ KINDS: dict[str, Callable[[], Iterator[Callable[[random.Random], Any]]]] = {
     "requests": requests,
     "bodies": bodies,
     "headers": headers,
+    "leaving": leaving,
     "streams": streams,
     "templates": templates,
 }

@@ -13,7 +13,14 @@ from fuzz_server import KINDS, Answered, Server, run, scope_of
 from octavo.server.encoding import encode
 from octavo.server.guard import Rules
 
-CASES = {"requests": 150, "bodies": 3000, "headers": 200, "streams": 100, "templates": 150}
+CASES = {
+    "requests": 150,
+    "bodies": 3000,
+    "headers": 200,
+    "leaving": 100,
+    "streams": 100,
+    "templates": 150,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
