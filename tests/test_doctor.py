@@ -147,6 +147,10 @@ CASES: dict[str, list[tuple[Facts, str, str, str]]] = {
         (of_machine(WITH_CARD, pin_limit_bytes=16 * GB), "note", "16.0 GB, half", "Linux"),
         (of_machine(WITH_CARD, pin_limit_bytes=32 * GB), "ok", "32.0 GB", ""),
     ],
+    "thinking": [
+        (SOUND, "ok", "keep what they thought", ""),
+        (replace(SOUND, forgetful=("a.gguf", "b.gguf")), "note", "a.gguf, b.gguf", "octavo plan"),
+    ],
     "port": [
         (SOUND, "ok", "8080 is free", ""),
         (replace(SOUND, port_fault="taken", port_holder="nginx"), "note", "nginx", "--port 8081"),
@@ -282,6 +286,22 @@ def test_slow_formats_are_found_in_files(
     assert "q8_0" not in found["tiny.gguf"]
     monkeypatch.setattr(_facts, "fast_formats", lambda: None)
     assert _facts._slow_formats(tmp_path) == {}
+
+
+def test_templates_that_drop_thinking_are_found_in_files(
+    tmp_path: Path, tiny_file: Callable[..., Path]
+) -> None:
+    for name, template in {
+        "keeps.gguf": "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{% endfor %}",
+        "drops.gguf": "{% for m in messages %}{{ m.content }}{% endfor %}<think>",
+        "plain.gguf": "{% for m in messages %}{{ m.content }}{% endfor %}",
+    }.items():
+        path = tiny_file("llama", changes={"tokenizer.chat_template": template})
+        (tmp_path / name).write_bytes(path.read_bytes())
+    silent = tiny_file("qwen3", changes={"tokenizer.chat_template": ""})
+    (tmp_path / "silent.gguf").write_bytes(silent.read_bytes())
+    (tmp_path / "damaged.gguf").write_bytes(b"GGUF")
+    assert _facts._forgetful(tmp_path) == ("drops.gguf",)
 
 
 def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Models are tiny and real: what is counted is what the loader and the caches real
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,17 +14,20 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 import octavo
 from cache_steps import Piece, copied, make_batch, pages_for, scattered_pages
 from octavo import _native
+from octavo.cli import app
 from octavo.gguf.reader import open_gguf
 from octavo.ops import cpu, reference
 from octavo.plan import planner
 from octavo.plan.gpus import Gpu
+from octavo.plan.memory import text
 from octavo.plan.planner import Wishes, make_plan
 from plan_headers import GB, machine, random_35b
-from serving import serving
+from serving import PLAIN, serving
 from test_kernels_attend import (
     FORMATS,
     Story,
@@ -41,6 +45,38 @@ def chat(address: str, messages: Any, **options: Any) -> Any:
     body = {"messages": messages, "max_tokens": 6, "temperature": 0, **options}
     answer = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=120)
     return answer.raise_for_status().json()
+
+
+# C: thinking.
+
+KEEPS = "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{{ m.content }}{% endfor %}"
+DROPS = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+
+
+@pytest.mark.parametrize(("template", "keeps"), [(KEEPS, True), (DROPS, False), (PLAIN, None)])
+@pytest.mark.parametrize("cache_format", ["f16", "q8_0"])
+def test_C3_the_plan_says_what_earlier_thinking_costs(
+    template: str, keeps: bool | None, cache_format: str, tiny_file: Callable[..., Path]
+) -> None:
+    """Kept, its bytes in the cache; dropped, the time to read again what came after it."""
+    path = tiny_file("qwen35", changes={"tokenizer.chat_template": template})
+    words = ["plan", str(path), "--cache-format", cache_format]
+    plan = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    shown = CliRunner().invoke(app, words).stdout
+    found = plan["thinking"]
+    if keeps is None:
+        assert found is None
+        assert "thinking:" not in shown
+        return
+    with octavo.load(path, context=512, sequences=1, cache_format=cache_format) as session:
+        page_bytes = sum(x.data.nbytes for x in session._cache.attention) // (512 // 64 + 1)
+    assert found["is_kept"] is keeps
+    assert found["cache_bytes"] == 1000 * page_bytes // 64
+    assert found["read_seconds"] == pytest.approx(1000 / plan["expected"]["prefill"])
+    assert ("keeps" in shown) is keeps
+    assert ("drops" in shown) is not keeps
+    assert (text(found["cache_bytes"]) in shown) or not keeps
+    assert "read again" in shown
 
 
 # D: what was computed.

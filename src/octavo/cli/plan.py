@@ -7,7 +7,7 @@ one is taken from this one. The first plan measures this computer, which takes a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,12 +83,14 @@ def main(
     from octavo.plan.hardware import fast_formats, probe
     from octavo.plan.planner import make_plan
     from octavo.plan.suppose import suppose
+    from octavo.plan.thinking import thinking
     from octavo.settings import Settings
 
     supposed, wishes = machine.supposed(), _wishes(load, machine)
     with open_gguf(find_local(model, Settings.from_environment())) as file:
         hardware = suppose(probe(measure=True), supposed)
         plan = make_plan(file, wishes, hardware, fast_formats())
+        plan = replace(plan, thinking=thinking(file, plan))
     if json_output:
         screen.emit(plan.as_dict())
     else:

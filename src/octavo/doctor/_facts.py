@@ -21,6 +21,7 @@ from octavo.errors import OctavoError
 from octavo.gguf.reader import open_gguf
 from octavo.plan.gpus import look
 from octavo.plan.hardware import Hardware, fast_formats, probe
+from octavo.plan.thinking import forgets
 from octavo.settings import Settings
 
 DEFAULT_PORT = 8080  # of `octavo serve`
@@ -42,6 +43,7 @@ class Facts:
     levels: tuple[str, ...] = ()  # instruction sets of the native core; (): it did not load
     asked_level: str = ""  # OCTAVO_ISA
     slow_formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by model file
+    forgetful: tuple[str, ...] = ()  # model files whose templates drop earlier thinking
     big_programs: tuple[tuple[str, int], ...] = ()  # name, bytes of memory
     models_dir: Path = Path()
     disk_free_bytes: int = 0
@@ -77,6 +79,7 @@ def collect(port: int = DEFAULT_PORT) -> Facts:
         levels=_levels(),
         asked_level=settings.isa,
         slow_formats=_slow_formats(settings.models_dir),
+        forgetful=_forgetful(settings.models_dir),
         big_programs=_big_programs(),
         models_dir=settings.models_dir,
         disk_free_bytes=shutil.disk_usage(folder).free,
@@ -106,19 +109,34 @@ def _levels() -> tuple[str, ...]:
     return tuple(_native.levels())
 
 
+def _newest(folder: Path) -> list[Path]:
+    """The newest model files."""
+    files = folder.rglob("*.gguf") if folder.is_dir() else ()
+    return sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)[:_MOST_FILES]
+
+
 def _slow_formats(folder: Path) -> dict[str, tuple[str, ...]]:
     """Of the newest model files, the matrix formats without a fast kernel."""
     fast = fast_formats()
-    if fast is None or not folder.is_dir():
+    if fast is None:
         return {}
-    files = sorted(folder.rglob("*.gguf"), key=lambda path: path.stat().st_mtime, reverse=True)
     found: dict[str, tuple[str, ...]] = {}
-    for path in files[:_MOST_FILES]:
+    for path in _newest(folder):
         with contextlib.suppress(OctavoError), open_gguf(path) as file:
             used = {t.type_name for t in file.tensors.values() if len(t.shape) > 1}
             if slow := used - fast:
                 found[path.name] = tuple(sorted(slow))
     return found
+
+
+def _forgetful(folder: Path) -> tuple[str, ...]:
+    """Of the newest model files, those that think and cannot keep it for later turns."""
+    found = []
+    for path in _newest(folder):
+        with contextlib.suppress(OctavoError), open_gguf(path) as file:
+            if forgets(file.metadata):
+                found.append(path.name)
+    return tuple(found)
 
 
 def _big_programs() -> tuple[tuple[str, int], ...]:

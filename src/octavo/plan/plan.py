@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 Place = Literal["read", "map"]
 Placement = Literal["cpu", "split", "gpu"]
 
+COUNTED_TOKENS = 1000  # of which `Thinking` says the price
+
 
 @dataclass(frozen=True)
 class Video:
@@ -59,6 +61,19 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Thinking:
+    """What becomes of the thinking of earlier turns, and the price of 1,000 tokens.
+
+    A server keeps it in the prompts of later turns if the template can. Else the template drops
+    it at each new question, and what came since the one before has to be read again without it.
+    """
+
+    is_kept: bool
+    cache_bytes: int  # that kept ones take
+    read_seconds: float | None  # to read them again as a prompt; None: no speed is known
+
+
+@dataclass(frozen=True)
 class Plan:
     """What lives where, and how many bytes each. All of it is allocated when the model loads."""
 
@@ -91,6 +106,7 @@ class Plan:
     video: Video | None = None  # None: everything is in main memory
     contexts: Mapping[str, int] = field(default_factory=dict)  # cache format -> most that fits
     expected: Expected | None = None  # None: speeds of this machine are not known
+    thinking: Thinking | None = None  # None: the model does not think, or nobody asked
 
     @property
     def prefix_bytes(self) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from octavo.plan.memory import text
+from octavo.plan.plan import COUNTED_TOKENS
 
 if TYPE_CHECKING:
-    from octavo.plan.plan import Expected, Place, Plan, Video
+    from octavo.plan.plan import Expected, Place, Plan, Thinking, Video
 
 Row = tuple[str, int, str]  # label, bytes, remark
 
@@ -113,6 +114,8 @@ def _notes(plan: Plan) -> list[str]:
         notes += _expected(plan, plan.expected)
     elif not plan.fits:
         notes.append("expected: as fast as the disk brings weights")
+    if plan.thinking:
+        notes += _thinking(plan.thinking)
     notes.append(f"threads: {plan.threads}, instructions: {plan.isa or 'no native kernels'}")
     if plan.slow_formats:
         notes.append(f"without a fast kernel, so slow: {', '.join(plan.slow_formats)}")
@@ -121,16 +124,27 @@ def _notes(plan: Plan) -> list[str]:
 
 def _expected(plan: Plan, found: Expected) -> list[str]:
     most = "at most " if plan.video is None else ""
-    speeds = f"expected: generation {most}{_speed(found.decode)} tok/s, "
-    speeds += f"{_speed(found.decode_full)} at {plan.context:,} tokens"
+    speeds = f"expected: generation {most}{_number(found.decode)} tok/s, "
+    speeds += f"{_number(found.decode_full)} at {plan.context:,} tokens"
     if found.prefill:
-        speeds += f"; prompts about {_speed(found.prefill)} tok/s"
+        speeds += f"; prompts about {_number(found.prefill)} tok/s"
     if found.hit_share is not None:
         speeds += f"; {found.hit_share:.0%} of experts found on the card"
     return [speeds, *(f"  from {rate}" for rate in found.basis)]
 
 
-def _speed(tokens_per_second: float) -> str:
-    if tokens_per_second < 10:
-        return f"{tokens_per_second:.1f}"
-    return f"{tokens_per_second:,.0f}"
+def _thinking(found: Thinking) -> list[str]:
+    again = "what came since the last question is read again at the next one"
+    if found.read_seconds is not None:
+        again += f", {COUNTED_TOKENS:,} tokens in about {_number(found.read_seconds)} s"
+    if not found.is_kept:
+        return [f"thinking: the template drops that of earlier turns: {again}"]
+    size = f"{COUNTED_TOKENS:,} tokens of it take {text(found.cache_bytes)} of the cache"
+    return [
+        f"thinking: octavo serve keeps that of earlier turns in the prompt; {size}",
+        f'  with "preserve_thinking": false, {again}',
+    ]
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
