@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include <mutex>
+#include <utility>
 
 #include "arguments.h"
 #include "bindings.h"
@@ -11,6 +12,7 @@ namespace octavo {
 
 namespace {
 
+using Characters = nb::ndarray<const uint8_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 using Offsets = nb::ndarray<const int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 using Ranks = nb::ndarray<const uint32_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 
@@ -24,17 +26,6 @@ struct Scores : ScoreMerger {
     using ScoreMerger::ScoreMerger;
     std::mutex turn;
 };
-
-Strings strings(const nb::bytes& text, const Offsets& offsets, const char* name) {
-    require(offsets.size() > 0, "offsets: one more than there are strings expected");
-    const size_t n = offsets.size() - 1;
-    require(n < INT32_MAX / 4 && text.size() < INT32_MAX / 2, "strings of 1 GiB or more");
-    for (size_t i = 0; i < n; ++i)
-        if (offsets.data()[i] > offsets.data()[i + 1]) wrong(std::string(name) + ": offsets fall");
-    if (offsets.data()[0] != 0 || offsets.data()[n] != static_cast<int64_t>(text.size()))
-        wrong(std::string(name) + ": offsets do not match the text");
-    return {text.c_str(), offsets.data(), n};
-}
 
 std::string_view utf8(nb::handle text) {
     Py_ssize_t n_bytes = 0;
@@ -78,24 +69,50 @@ nb::list encode_text(Scores& self, const nb::str& text) {
     return to_list(ids);
 }
 
+// Checked, and kept alive with the arrays that they lie in.
+class StringTable {
+  public:
+    StringTable(Characters text, Offsets starts, int64_t gap)
+        : text_(std::move(text)), starts_(std::move(starts)), gap_(gap) {
+        require(starts_.size() > 0, "starts: one more than there are strings expected");
+        const size_t n = starts_.size() - 1;
+        require(n < INT32_MAX / 4 && text_.size() < INT32_MAX / 2, "strings of 1 GiB or more");
+        require(gap >= 0 && gap < INT32_MAX, "gap: 0 or more expected");
+        const int64_t* at = starts_.data();
+        require(at[0] >= 0, "starts: a negative one");
+        for (size_t i = 0; i < n; ++i)
+            if (at[i] > at[i + 1] || at[i + 1] - at[i] < gap)
+                wrong("starts fall, or leave no room for the gap");
+        require(at[n] <= static_cast<int64_t>(text_.size()), "starts reach past the text");
+    }
+    Strings view() const {
+        return {reinterpret_cast<const char*>(text_.data()), starts_.data(), starts_.size() - 1,
+                gap_};
+    }
+
+  private:
+    Characters text_;
+    Offsets starts_;
+    int64_t gap_;
+};
+
 }  // namespace
 
 void bind_text(nb::module_& m) {
+    nb::class_<StringTable>(m, "Strings", "Strings in a row: i is text[starts[i]+gap:starts[i+1]].")
+        .def(nb::init<Characters, Offsets, int64_t>(), nb::arg("text"), nb::arg("starts"),
+             nb::arg("gap"));
+
     nb::class_<BytePairs>(m, "BytePairMerger", "Words to ids by ranked merges.")
         .def(
             "__init__",
-            [](BytePairs* self, const nb::bytes& tokens, const Offsets& token_offsets,
-               const nb::bytes& merges, const Offsets& merge_offsets, const nb::bytes& letters,
-               const Offsets& letter_offsets, bool whole_words) {
-                const Strings spelled = strings(letters, letter_offsets, "letters");
-                require(spelled.size == 256, "letters: 256 expected");
-                new (self)
-                    BytePairs(strings(tokens, token_offsets, "tokens"),
-                              strings(merges, merge_offsets, "merges"), spelled, whole_words);
+            [](BytePairs* self, const StringTable& tokens, const StringTable& merges,
+               const StringTable& letters, bool whole_words) {
+                require(letters.view().size == 256, "letters: 256 expected");
+                nb::gil_scoped_release release;
+                new (self) BytePairs(tokens.view(), merges.view(), letters.view(), whole_words);
             },
-            nb::arg("tokens"), nb::arg("token_offsets"), nb::arg("merges"),
-            nb::arg("merge_offsets"), nb::arg("letters"), nb::arg("letter_offsets"),
-            nb::arg("whole_words"))
+            nb::arg("tokens"), nb::arg("merges"), nb::arg("letters"), nb::arg("whole_words"))
         .def("encode", encode_words, nb::arg("words"),
              nb::sig("def encode(self, words: list[str]) -> list[int]"),
              "Ids of the words, one after the other.");
@@ -103,13 +120,14 @@ void bind_text(nb::module_& m) {
     nb::class_<Scores>(m, "ScoreMerger", "Text to ids by the scores of tokens.")
         .def(
             "__init__",
-            [](Scores* self, const nb::bytes& tokens, const Offsets& token_offsets,
-               const Ranks& ranks, const Ids& byte_ids) {
-                const Strings texts = strings(tokens, token_offsets, "tokens");
+            [](Scores* self, const StringTable& tokens, const Ranks& ranks, const Ids& byte_ids) {
+                const Strings texts = tokens.view();
                 require(ranks.size() == texts.size, "ranks: one for each token expected");
-                new (self) Scores(texts, ranks.data(), ids(byte_ids, 256, "byte_ids"));
+                const int32_t* bytes = ids(byte_ids, 256, "byte_ids");
+                nb::gil_scoped_release release;
+                new (self) Scores(texts, ranks.data(), bytes);
             },
-            nb::arg("tokens"), nb::arg("token_offsets"), nb::arg("ranks"), nb::arg("byte_ids"))
+            nb::arg("tokens"), nb::arg("ranks"), nb::arg("byte_ids"))
         .def("encode", encode_text, nb::arg("text"),
              nb::sig("def encode(self, text: str) -> list[int]"),
              "Ids of a text in which spaces are U+2581.");

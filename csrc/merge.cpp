@@ -169,7 +169,7 @@ void Chain::each(const Use& use) const {
 }
 
 BytePairMerger::BytePairMerger(Strings tokens, Strings merges, Strings letters, bool whole_words)
-    : symbols_(tokens.size + 256, tokens.offsets[tokens.size]),
+    : symbols_(tokens.size + 256, tokens.n_bytes()),
       pairs_(std::bit_ceil(2 * merges.size + 2), Pair{kFreeKey, Chain::kNever, -1}),
       whole_words_(whole_words) {
     tokens_.reserve(tokens.size + 256);
@@ -238,7 +238,7 @@ void BytePairMerger::encode(std::string_view word, std::vector<int32_t>& ids) {
 }
 
 ScoreMerger::ScoreMerger(Strings tokens, const uint32_t* ranks, const int32_t* byte_ids)
-    : symbols_(tokens.size, tokens.offsets[tokens.size]) {
+    : symbols_(tokens.size, tokens.n_bytes()) {
     std::copy(byte_ids, byte_ids + 256, byte_ids_);
     tokens_.reserve(tokens.size);
     ranks_.reserve(tokens.size);

@@ -9,14 +9,20 @@
 
 namespace octavo {
 
-// Strings laid end to end: item i is text[offsets[i], offsets[i + 1]).
+// Strings in a row, each behind `gap` bytes that are not its own, such as the length that a file
+// writes in front: item i is text[offsets[i] + gap, offsets[i + 1]).
 struct Strings {
     const char* text;
     const int64_t* offsets;
     size_t size;
+    int64_t gap;
 
     std::string_view operator[](size_t i) const {
-        return {text + offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i])};
+        const int64_t start = offsets[i] + gap;
+        return {text + start, static_cast<size_t>(offsets[i + 1] - start)};
+    }
+    size_t n_bytes() const {
+        return static_cast<size_t>(offsets[size] - offsets[0]) - size * static_cast<size_t>(gap);
     }
 };
 

@@ -37,9 +37,8 @@ def test_the_twin_merges_as_the_package(word: str, merges: list[str]) -> None:
 def _byte_pairs(values: dict[str, Any], whole_words: bool) -> _native.BytePairMerger:
     lists = (values["tokenizer.ggml.tokens"], values["tokenizer.ggml.merges"])
     letters = list(spell(bytes(range(256))))
-    return _native.BytePairMerger(
-        *packed(lists[0]), *packed(lists[1]), *packed(letters), whole_words
-    )
+    tables = [_native.Strings(*packed(texts)) for texts in (*lists, letters)]
+    return _native.BytePairMerger(*tables, whole_words)
 
 
 @given(
@@ -117,20 +116,24 @@ def test_words_without_utf8_are_refused() -> None:
         _byte_pairs(bpe_values(), False).encode(["a", "\ud800"])
 
 
-@pytest.mark.parametrize("offsets", [[], [1], [0, 2], [0, 2, 1, 3], [-1, 3]])
-def test_offsets_that_lie_are_refused(offsets: list[int]) -> None:
-    starts = np.array(offsets, np.int64)
-    n = max(len(offsets) - 1, 0)
-    with pytest.raises(ValueError, match="offsets"):
-        _native.ScoreMerger(b"abc", starts, np.zeros(n, np.uint32), np.zeros(256, np.int32))
+@pytest.mark.parametrize("starts", [[], [0, 2, 1, 3], [-1, 3], [0, 4], [-(1 << 63), 1 << 62]])
+def test_starts_that_lie_are_refused(starts: list[int]) -> None:
+    with pytest.raises(ValueError, match="starts"):
+        _native.Strings(np.zeros(3, np.uint8), np.array(starts, np.int64), 0)
+
+
+@pytest.mark.parametrize(("starts", "gap"), [([0, 2, 3], 2), ([0, 3], -1), ([0, 3], 1 << 40)])
+def test_gaps_without_room_are_refused(starts: list[int], gap: int) -> None:
+    with pytest.raises(ValueError, match="gap"):
+        _native.Strings(np.zeros(3, np.uint8), np.array(starts, np.int64), gap)
 
 
 def test_lists_of_another_length_are_refused() -> None:
-    text, starts = packed(["a", "b"])
+    tokens = _native.Strings(*packed(["a", "b"]))
     ranks, ids = np.zeros(2, np.uint32), np.zeros(256, np.int32)
     with pytest.raises(ValueError, match="ranks"):
-        _native.ScoreMerger(text, starts, ranks[:1], ids)
+        _native.ScoreMerger(tokens, ranks[:1], ids)
     with pytest.raises(ValueError, match="byte_ids"):
-        _native.ScoreMerger(text, starts, ranks, ids[:255])
+        _native.ScoreMerger(tokens, ranks, ids[:255])
     with pytest.raises(ValueError, match="256"):
-        _native.BytePairMerger(text, starts, text, starts, text, starts, False)
+        _native.BytePairMerger(tokens, tokens, tokens, False)

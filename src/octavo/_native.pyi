@@ -33,10 +33,15 @@ def empty_ids(shape: Sequence[int]) -> NDArray[numpy.int32]:
 def trim() -> None:
     """Free all buffers that are not in use."""
 
+class Strings:
+    """Strings in a row: i is text[starts[i]+gap:starts[i+1]]."""
+
+    def __init__(self, text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], gap: int) -> None: ...
+
 class BytePairMerger:
     """Words to ids by ranked merges."""
 
-    def __init__(self, tokens: bytes, token_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], merges: bytes, merge_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], letters: bytes, letter_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], whole_words: bool) -> None: ...
+    def __init__(self, tokens: Strings, merges: Strings, letters: Strings, whole_words: bool) -> None: ...
 
     def encode(self, words: list[str]) -> list[int]:
         """Ids of the words, one after the other."""
@@ -44,7 +49,7 @@ class BytePairMerger:
 class ScoreMerger:
     """Text to ids by the scores of tokens."""
 
-    def __init__(self, tokens: bytes, token_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], ranks: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], byte_ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)]) -> None: ...
+    def __init__(self, tokens: Strings, ranks: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], byte_ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu', writable=False)]) -> None: ...
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text in which spaces are U+2581."""

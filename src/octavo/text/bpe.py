@@ -20,9 +20,11 @@ class BytePairEncoder:
     ) -> None:
         from octavo import _native  # here, as most of what looks at a tokenizer never encodes
 
-        letters = packed(list(spell(bytes(range(256)))))
         self._merger = _native.BytePairMerger(
-            *packed(tokens), *packed(merges), *letters, pretokenizer.ignore_merges
+            _native.Strings(*packed(tokens)),
+            _native.Strings(*packed(merges)),
+            _native.Strings(*packed(list(spell(bytes(range(256)))))),
+            pretokenizer.ignore_merges,
         )
         self._pretokenizer = pretokenizer
 

@@ -25,7 +25,7 @@ class PieceEncoder:
         known = vocabulary.find(names)
         bytes_ = [known.get(name, unknown) for name in names]
         self._merger = _native.ScoreMerger(
-            *vocabulary.packed, ranks(vocabulary), np.array(bytes_, np.int32)
+            _native.Strings(*vocabulary.packed), ranks(vocabulary), np.array(bytes_, np.int32)
         )
 
     def encode(self, text: str) -> list[int]:

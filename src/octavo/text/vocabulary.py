@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,27 @@ STOP_TEXTS = (
 _STOP_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _NO_ID = (-1, 2**32 - 1)
 _ID_KEYS = (*_STOP_KEYS, "bos", "unknown", "padding")
+
+
+class Packed(NamedTuple):
+    """Texts in a row, in UTF-8, each behind `gap` bytes that are not its own.
+
+    `data` (bytes,) uint8; `starts` (n + 1,) int64: where each gap begins, and the end.
+    """
+
+    data: np.ndarray
+    starts: np.ndarray
+    gap: int
+
+    def item(self, index: int) -> bytes:
+        """The bytes of one text."""
+        start, end = self.starts[index : index + 2].tolist()
+        return self.data[start + self.gap : end].tobytes()
+
+    def lengths(self) -> np.ndarray:
+        """Bytes of each text, (n,) int64."""
+        lengths: np.ndarray = np.diff(self.starts) - self.gap
+        return lengths
 
 
 @dataclass(frozen=True)
@@ -63,16 +84,15 @@ class Vocabulary:
         return cls(texts, types, scores, {k: v for k, v in named.items() if v is not None})
 
     @cached_property
-    def packed(self) -> tuple[bytes, np.ndarray]:
-        """The UTF-8 of all texts in one, and (n + 1,) int64: where each begins, and the end."""
+    def packed(self) -> Packed:
+        """All texts in one."""
         return packed(self.texts)
 
     def ids_by_text(self, ids: Collection[int]) -> dict[str, int]:
         """Those tokens by their texts, empty ones left out; of equal texts, the last counts."""
-        data, starts = self.packed
         rows = np.array(sorted(ids), np.intp)
-        spans = zip(rows.tolist(), starts[rows].tolist(), starts[rows + 1].tolist(), strict=True)
-        return {data[a:b].decode("utf-8", "surrogateescape"): i for i, a, b in spans if a < b}
+        texts = ((self.packed.item(i).decode("utf-8", "surrogateescape"), i) for i in rows.tolist())
+        return {text: i for text, i in texts if text}
 
     def find(self, texts: Collection[str]) -> dict[str, int]:
         """Ids of those texts that are tokens; of equal tokens, the last counts.
@@ -81,18 +101,17 @@ class Vocabulary:
         250 000 tokens, where a dictionary of all takes 0.1 s.
         """
         wanted = {text.encode("utf-8", "surrogateescape"): text for text in texts if text}
-        data, starts = self.packed
-        lengths = np.diff(starts)
+        lengths = self.packed.lengths()
         is_length = np.zeros(int(lengths.max(initial=0)) + 2, bool)
         is_first = np.zeros(256, bool)
         for item in wanted:
             is_length[min(len(item), len(is_length) - 1)] = True
             is_first[item[0]] = True
         alike = np.flatnonzero(is_length[lengths])
-        first = np.frombuffer(data, np.uint8)[starts[alike]]
+        first = self.packed.data[self.packed.starts[alike] + self.packed.gap]
         found = {}
         for token in alike[is_first[first]].tolist():
-            item = data[starts[token] : starts[token + 1]]
+            item = self.packed.item(token)
             if item in wanted:
                 found[wanted[item]] = token
         return found
@@ -135,12 +154,13 @@ def string_list(metadata: Metadata, key: str) -> Sequence[str]:
     return texts
 
 
-def packed(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:
-    """The UTF-8 of all texts in one, and (n + 1,) int64: where each begins, and the end."""
+def packed(texts: Sequence[str]) -> Packed:
+    """All texts in one: of a file, where they are."""
     if isinstance(texts, StringArray):
-        return texts.packed()
+        return Packed(*texts.packed())
     items = [text.encode("utf-8", "surrogateescape") for text in texts]
-    return b"".join(items), np.cumsum([0, *map(len, items)], dtype=np.int64)
+    data = np.frombuffer(b"".join(items), np.uint8)
+    return Packed(data, np.cumsum([0, *map(len, items)], dtype=np.int64), 0)
 
 
 def _named_id(metadata: Metadata, name: str, n: int) -> int | None:
