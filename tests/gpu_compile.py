@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)
@@ -37,7 +38,7 @@ from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
 from octavo.kv.state import AttentionSpec, RecurrentSpec
 from octavo.ops import gpu
-from octavo.ops.gpu import device
+from octavo.ops.gpu import device, relay
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -221,7 +222,9 @@ class Recorder:
         bound = dict(zip(names, args, strict=False)) | {
             k: v for k, v in kwargs.items() if k in names
         }
-        options = {k: v for k, v in kwargs.items() if k in ("num_warps", "num_stages")}
+        options = {
+            k: v for k, v in kwargs.items() if k in ("num_warps", "num_stages", "launch_pdl")
+        }
         signature, constants, attributes = self._described(kernel, bound)
         key = repr((kernel.__name__, signature, constants, attributes, options))
         if key in self.seen:
@@ -296,6 +299,9 @@ def main() -> None:
         torch.device("cpu"), sys.argv[1], target.arch if is_cuda else 0, not is_cuda, 132, 0, shared
     )
     recorder = Recorder(target)
+    # What kernels ask for while they are compiled; and as if launches could begin early there.
+    triton.runtime.driver.set_active(SimpleNamespace(get_current_target=lambda: target))
+    relay.works = lambda: is_cuda and target.arch >= relay.LEAST_ARCH
     device.find.cache_clear()
     device.torch.cuda.is_available = lambda: True
     for module in [m for n, m in sys.modules.items() if n.startswith("octavo.ops.gpu")]:

@@ -22,7 +22,7 @@ from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec
 from octavo.ops.gpu import attend_kernels as kernels
-from octavo.ops.gpu import kv
+from octavo.ops.gpu import kv, relay
 from octavo.ops.gpu.device import Device, Tensor, empty, find
 from octavo.ops.gpu.pieces import most_pieces
 
@@ -97,6 +97,7 @@ def run(
         APPENDS=appends,
         num_warps=launch.warps,
         num_stages=launch.stages,
+        **relay.options(),
         **({"maxnreg": launch.registers} if launch.registers else {}),
     )
     if is_split:
@@ -107,6 +108,7 @@ def run(
             *(n_tokens, n_sequences, launch.splits),
             **meaning,
             DIMS=dims,
+            **relay.options(),
         )
 
 

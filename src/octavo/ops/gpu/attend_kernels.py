@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from octavo.kv.state import PAGE_TOKENS
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.pieces import find_piece, find_sequence
 
 LEAST_SPLIT = 128  # positions: what is read in less time than a split costs
@@ -173,6 +174,7 @@ def attend_rows(
     of the weighted values and `marks` (splits, T, H, 2) the largest score and the sum of weights.
     """
     TOKENS: tl.constexpr = ROWS // LAYER.group
+    relay.take_over()
     head = tl.program_id(0) // splits
     # The pieces that see most come first, so that none of them is left for the end.
     index = tl.num_programs(1) - 1 - tl.program_id(1)
@@ -244,6 +246,7 @@ def mix(
     """Put the splits of some value dims of a token's head together, in order."""
     HEADS: tl.constexpr = LAYER.kv_heads * LAYER.group
     TOKENS: tl.constexpr = ROWS // LAYER.group
+    relay.take_over()
     token = tl.program_id(0)
     head = tl.program_id(1)
     sequence = find_sequence(starts, n_sequences, token)

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import is_capturing
 
 Result = TypeVar("Result")
@@ -25,17 +26,21 @@ class Branch(Generic[Result]):
 
     def __init__(self, work: Callable[[], Result]) -> None:
         self._end: Any = None
-        if not is_capturing():
+        # Not in captured steps alone: their kernels have been compiled by plain ones.
+        is_apart = relay.stand_apart()
+        if is_capturing():
+            here, side = torch.cuda.current_stream(), _side()
+            side.wait_stream(here)
+            with torch.cuda.stream(side):
+                self._result = work()
+                self._end = side.record_event()
+        else:
             self._result = work()
-            return
-        here, side = torch.cuda.current_stream(), _side()
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            self._result = work()
-            self._end = side.record_event()
+        relay.stand_apart(is_apart)
 
     def join(self) -> Result:
         """Its result, for launches from now on."""
+        relay.stand_apart()
         if self._end is not None:
             torch.cuda.current_stream().wait_event(self._end)
         return self._result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu import quants
+from octavo.ops.gpu import quants, relay
 from octavo.ops.gpu.device import Tensor, empty
 from octavo.ops.gpu.rows import SPAN, unpack
 from octavo.ops.gpu.weights import device_bytes
@@ -21,6 +21,7 @@ def _embed(
     BYTES: tl.constexpr,
     SPANS: tl.constexpr,
 ):  # fmt: skip
+    relay.take_over()
     t, first = tl.program_id(1), tl.program_id(0) * SPANS
     n_blocks = columns // ELEMENTS
     row = tl.load(ids + t + tl.arange(0, 1)).to(tl.int64)
@@ -42,5 +43,6 @@ def embed(table: Weight, ids: Tensor, scale: float = 1.0) -> Tensor:
     _embed[grid](
         device_bytes(table), ids, out, form.table, columns, float(scale), form.parts,
         form.has_offset, form.block_elements, form.block_bytes, spans, num_warps=4,
+        **relay.options(),
     )  # fmt: skip
     return out

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu import quants
+from octavo.ops.gpu import quants, relay
 from octavo.ops.gpu.arrange import add
 from octavo.ops.gpu.branches import Branch
 from octavo.ops.gpu.device import Tensor, empty, find
@@ -188,14 +188,14 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
         x, x.stride(0), ids, table, hidden, hidden, hidden, *as_args(gate), *as_args(bank.up),
         gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
         *bank.up.format.constants, bank.kind, True, slots is not None, False, tile.rows,
-        tile.spans, 1, num_warps=tile.warps, num_stages=1,
+        tile.spans, 1, num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows * n_tokens, down.columns, 1)
     few_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
         hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns,
         n_tokens, n_used, *down.format.constants, True, slots is not None, True, tile.rows,
-        tile.spans, 1, num_warps=tile.warps, num_stages=1,
+        tile.spans, 1, num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     return out
 

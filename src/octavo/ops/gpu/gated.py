@@ -14,9 +14,10 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu import quants
+from octavo.ops.gpu import quants, relay
 from octavo.ops.gpu.device import Tensor
 from octavo.ops.gpu.rows import (
+    fetch_rows,
     few_step,
     load_few,
     load_many,
@@ -91,19 +92,20 @@ def few_gate_up(
 
     With ids, a program takes one pair of token and expert; without, TOKENS tokens.
     """
-    pair = tl.program_id(1) * TOKENS
+    first, pair = tl.program_id(0) * ROWS, tl.program_id(1) * TOKENS
+    g_blocks, u_blocks = columns // GATE_ELEMENTS, columns // UP_ELEMENTS
+    if not HAS_IDS:
+        fetch_rows(gate, n_rows, first, g_blocks * GATE_BYTES, ROWS)
+        fetch_rows(up, n_rows, first, u_blocks * UP_BYTES, ROWS)
+    relay.take_over()
     slot = slot_of(ids, slots, pair, HAS_IDS, HAS_SLOTS)
     if slot >= 0:
-        first = tl.program_id(0) * ROWS
         n_here = tl.minimum(TOKENS, n_tokens * n_used - pair)
         x += (pair // n_used).to(tl.int64) * x_stride
-        g_blocks, u_blocks = columns // GATE_ELEMENTS, columns // UP_ELEMENTS
-        g_rows = weight_rows(
-            gate + slot.to(tl.int64) * gate_stride, n_rows, first, g_blocks * GATE_BYTES, ROWS
-        )
-        u_rows = weight_rows(
-            up + slot.to(tl.int64) * up_stride, n_rows, first, u_blocks * UP_BYTES, ROWS
-        )
+        gate += slot.to(tl.int64) * gate_stride
+        up += slot.to(tl.int64) * up_stride
+        g_rows = weight_rows(gate, n_rows, first, g_blocks * GATE_BYTES, ROWS)
+        u_rows = weight_rows(up, n_rows, first, u_blocks * UP_BYTES, ROWS)
         g = tl.zeros([TOKENS, ROWS, SPANS * 128 // GATE_VEC], tl.float32)
         u = tl.zeros([TOKENS, ROWS, SPANS * 128 // UP_VEC], tl.float32)
         for s in range(0, tl.cdiv(columns, 128), SPANS):
@@ -120,19 +122,19 @@ def few_gate_up(
         tl.store(hidden + (pair + t)[:, None].to(tl.int64) * n_rows + row[None, :], y, mask=mask)
         if HAS_SCALE:  # noqa: SIM102 (the compiler drops a branch by its constant alone)
             if tl.program_id(0) == 0:
-                factor = _factors(x, x_stride, n_here, scale, columns, TOKENS)
-                tl.store(factors + pair + t, factor, mask=t < n_here)
+                _put_factors(x, x_stride, n_here, scale, factors + pair, columns, TOKENS)
 
 
 @triton.jit
-def _factors(x, x_stride, n_tokens, scale, columns, TOKENS: tl.constexpr):
-    """sigmoid(scale . x) of tokens: (TOKENS,)."""
+def _put_factors(x, x_stride, n_tokens, scale, out, columns, TOKENS: tl.constexpr):
+    """out (TOKENS,) = sigmoid(scale . x) of tokens."""
     total = tl.zeros([TOKENS, 1024], tl.float32)
     for s in range(0, tl.cdiv(columns, 128), 8):
         k = s * 128 + tl.arange(0, 1024)
         w = tl.load(scale + k, mask=k < columns, other=0.0)
         total += w[None, :] * load_few(x, x_stride, n_tokens, s, columns, 0, 4, 8, TOKENS)
-    return 1.0 / (1.0 + tl.exp(-tl.sum(total, 1)))
+    t = tl.arange(0, TOKENS)
+    tl.store(out + t, 1.0 / (1.0 + tl.exp(-tl.sum(total, 1))), mask=t < n_tokens)
 
 
 @triton.jit
@@ -161,6 +163,9 @@ def few_down(
     first = tl.program_id(0) * ROWS
     n_here = tl.minimum(TOKENS, n_tokens - token)
     n_blocks = columns // ELEMENTS
+    if not HAS_IDS:
+        fetch_rows(down, n_rows, first, n_blocks * BYTES, ROWS)
+    relay.take_over()
     t = tl.arange(0, TOKENS)
     total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
     for pair in range(token * n_used, token * n_used + n_used):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 
-from octavo.ops.gpu import quants
+from octavo.ops.gpu import quants, relay
 from octavo.ops.gpu.device import Tensor, empty
 from octavo.ops.gpu.gated import (
     Matrices,
@@ -49,14 +49,14 @@ def _few(
         x, x.stride(0), x, x, hidden, factors if scale is None else scale, factors,
         *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *gate.format.constants,
         *up.format.constants, kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
-        num_warps=tile.warps, num_stages=1,
+        num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
     few_down[(triton.cdiv(down.rows, tile.rows), 1)](
         hidden, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens, 1,
         *down.format.constants, False, False, scale is not None, tile.rows, tile.spans, tokens,
-        num_warps=tile.warps, num_stages=1,
+        num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     return out
 

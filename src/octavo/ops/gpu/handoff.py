@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from octavo import _native
 from octavo.errors import OctavoError
 from octavo.ops import cpu
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import Tensor, empty, pinned
 from octavo.ops.gpu.flags import Flags
 from octavo.ops.gpu.lanes import Mark, has_ended
@@ -50,6 +51,7 @@ def _give(
     Of the ids without a slot, the last `shares`[how many there are] are left for the card to read
     over the link: they are `linked`; the others, `to_missed`, are the processor's.
     """
+    relay.take_over()
     token = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + token * x_stride + i, mask=i < width)
@@ -79,6 +81,7 @@ def _take(
 ):  # fmt: skip
     """The card's part, what it read over the link, the processor's, and what was computed beside:
     always in this order."""
+    relay.take_over()
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(here + i, mask=i < size)
     if HAS_LINK:
@@ -324,8 +327,9 @@ def give(
     _give[(triton.cdiv(width, _BLOCK), n_tokens)](
         x, x.stride(0), ids, weights, slots, shares if has_link else slots, desk.x,
         desk.ids[part.block], desk.weights, desk.missed, linked if has_link else desk.missed,
-        width, n_used, _BLOCK, triton.next_power_of_2(n_used), has_link,
+        width, n_used, _BLOCK, triton.next_power_of_2(n_used), has_link, **relay.options(),
     )  # fmt: skip
+    relay.stand_apart()  # in plain steps too: they compile the kernels of captured ones
     companion: Companion | None = getattr(_here, "companion", None)
     if companion is not None:
         companion.ring(part)
@@ -344,6 +348,7 @@ def take(part: Part, here: Tensor, beside: Tensor | None, linked: Tensor | None 
         companion.wait()
     else:
         part.answer()
+    relay.stand_apart()
     return join(part.desk, here, beside, linked)
 
 
@@ -352,6 +357,6 @@ def join(desk: Desk, here: Tensor, beside: Tensor | None, linked: Tensor | None 
     out = empty(*here.shape)
     _take[(triton.cdiv(here.numel(), _BLOCK),)](
         here, here if linked is None else linked, desk.out, here if beside is None else beside,
-        out, here.numel(), linked is not None, beside is not None, _BLOCK,
+        out, here.numel(), linked is not None, beside is not None, _BLOCK, **relay.options(),
     )  # fmt: skip
     return out

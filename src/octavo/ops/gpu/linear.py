@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu import quants
+from octavo.ops.gpu import quants, relay
 from octavo.ops.gpu.branches import Branch
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.rows import (
@@ -18,6 +18,7 @@ from octavo.ops.gpu.rows import (
     SPAN,
     FewTile,
     ManyTile,
+    fetch_rows,
     few_step,
     few_tile,
     load_few,
@@ -80,6 +81,8 @@ def _few(
     )
     n_blocks = columns // ELEMENTS
     rows = weight_rows(w, n_rows, first, n_blocks * BYTES, ROWS)
+    fetch_rows(w, n_rows, first, n_blocks * BYTES, ROWS)
+    relay.take_over()
     total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
     for s in range(0, tl.cdiv(columns, 128), SPANS):
         xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS)
@@ -215,7 +218,7 @@ def few(x: Tensor, weights: tuple[Weight, ...], tile: FewTile) -> Tensor:
         x, x.stride(0), out, out.stride(0), *_of_weights(weights, out), form.table, columns,
         n_tokens, *form.constants, tile.rows, tile.spans,
         triton.next_power_of_2(n_tokens), weights[0].bias is not None,
-        num_warps=tile.warps, num_stages=1
+        num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     return out
 

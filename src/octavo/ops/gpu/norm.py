@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import Tensor, empty
 from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import Weight
@@ -32,6 +33,8 @@ def _norm(
     n_heads = tl.num_programs(1)
     i = tl.arange(0, BLOCK)
     inside = i < width
+    factor = tl.load(weight + i, mask=inside, other=0.0)
+    relay.take_over()
     row = tl.load(x + token * x_token + head * x_head + i, mask=inside, other=0.0)
     place = (token * n_heads + head) * width + i
     if HAS_RESIDUAL:
@@ -39,7 +42,7 @@ def _norm(
         tl.store(total + place, row, mask=inside)
     mean_square = tl.sum(row * row, axis=0) / width
     scaled = row / tl.sqrt(mean_square + eps)
-    tl.store(out + place, scaled * tl.load(weight + i, mask=inside, other=0.0), mask=inside)
+    tl.store(out + place, scaled * factor, mask=inside)
 
 
 def norm(
@@ -67,5 +70,6 @@ def norm(
             HAS_RESIDUAL=residual is not None,
             BLOCK=block,
             num_warps=min(max(block // 256, 1), 8),
+            **relay.options(),
         )
     return out if total is None else (out, total)

@@ -16,6 +16,7 @@ from octavo.kv.batch import Batch
 from octavo.kv.layers import RecurrentLayer
 from octavo.kv.state import RecurrentSpec
 from octavo.ops.gpu import delta_chunks as chunks
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.pieces import most_pieces
 from octavo.ops.gpu.recur_kernels import recur_tokens
@@ -72,6 +73,7 @@ def by_tokens(
         DV=next_power_of_2(spec.value_dim),
         COLUMNS=columns,
         num_warps=4,
+        **relay.options(),
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from octavo.ops.gpu import relay
+
 
 @triton.jit
 def silu(x):
@@ -214,6 +216,7 @@ def recur_tokens(
     Programs of one key head share its window of the convolution, and those of one value head its
     norm: whoever comes last of a key head's programs does both. None waits for another.
     """
+    relay.take_over()
     head = tl.program_id(0)
     sequence = tl.program_id(2)
     begin = tl.load(starts + sequence)

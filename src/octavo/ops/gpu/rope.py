@@ -10,6 +10,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import Tensor, empty, to_device
 from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import RopeTable, Weight
@@ -43,9 +44,9 @@ def _rope(
     target += (token * n_heads + head) * width
 
     pair = tl.arange(0, PAIRS)
-    turn = tl.load(positions + token).to(tl.float64) * tl.load(
-        turns + pair, mask=pair < n_pairs, other=0.0
-    )
+    turn = tl.load(turns + pair, mask=pair < n_pairs, other=0.0)
+    relay.take_over()
+    turn *= tl.load(positions + token).to(tl.float64)
     angle = ((turn - tl.floor(turn)) * TURN).to(tl.float32)
     cos = (tl.cos(angle) * magnitude)[None, :]
     sin = (tl.sin(angle) * magnitude)[None, :]
@@ -104,6 +105,7 @@ def rope(
         PAIRS=triton.next_power_of_2(n_pairs),
         REST=triton.next_power_of_2(left) if left else 0,
         num_warps=4,
+        **relay.options(),
     )
     return outs
 

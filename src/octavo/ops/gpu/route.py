@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import Tensor, empty, find
 from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import RouteRule, Weight
@@ -95,6 +96,8 @@ def _few(
     first = tl.program_id(1) * TOKENS
     token = first + tl.arange(0, TOKENS)
     is_token = token < n_tokens
+    relay.fetch_ahead(gate + expert * width, width * 4)
+    relay.take_over()
     sums = tl.zeros((TOKENS,), tl.float32)
     for start in range(0, width, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -155,6 +158,7 @@ def route(x: Tensor, gate: Weight, rule: RouteRule) -> tuple[Tensor, Tensor]:
             TOKENS=tokens,
             BLOCK=min(triton.next_power_of_2(width), TILE_FLOATS // tokens),
             **meaning,
+            **relay.options(),
         )
     return ids, weights
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import IS_INTERPRETED, find
 
 FEW_TOKENS = 4
@@ -85,6 +86,13 @@ def weight_rows(w, n_rows, first, row_bytes, ROWS: tl.constexpr):
         w = w.to(tl.pointer_type(tl.uint8))
     row = tl.minimum(first + tl.arange(0, ROWS), n_rows - 1)
     return w + row.to(tl.int64) * row_bytes
+
+
+@triton.jit
+def fetch_rows(w, n_rows, first, row_bytes, ROWS: tl.constexpr):
+    """Bring the rows from `first` on closer, as far as there are any."""
+    n_bytes = tl.minimum(ROWS, n_rows - first) * row_bytes
+    relay.fetch_ahead(w + tl.cast(first, tl.int64) * row_bytes, n_bytes)
 
 
 @triton.jit

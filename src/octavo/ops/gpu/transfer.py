@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import DTYPES, Tensor, find, is_capturing, pinned, synchronise
 
 _here = threading.local()  # .landings: those of the capture that is going on in this thread
@@ -51,6 +52,7 @@ def host(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
 
 
 def send(array: NDArray[Any]) -> Tensor:
+    relay.stand_apart()
     return torch.from_numpy(array).to(find().torch_device, non_blocking=True, copy=True)
 
 
@@ -59,6 +61,7 @@ def fetch(tensor: Tensor) -> NDArray[Any]:
     landing = _pinned_like(tensor) if landings is None else landings.next(tensor)
     if tensor.numel():
         landing.copy_(tensor, non_blocking=True)
+        relay.stand_apart()
         if not is_capturing():
             synchronise()
     array: NDArray[Any] = landing.numpy()
