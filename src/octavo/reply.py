@@ -9,10 +9,11 @@ in its cache, so little is computed again.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from octavo.errors import ContextFullError
+from octavo.record import dataclass
 from octavo.text.split import Content, Event, Reasoning, Splitter, ToolCalled
 from octavo.types import (
     FinishReason,

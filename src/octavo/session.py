@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -36,6 +35,7 @@ from octavo.models import Model
 from octavo.models.pooling import vector
 from octavo.ops.backend import Backend
 from octavo.plan.plan import Plan
+from octavo.record import dataclass
 from octavo.settings import Settings
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer

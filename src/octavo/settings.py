@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from octavo.errors import SettingError
+from octavo.record import dataclass
 
 ISA_LEVELS = ("baseline", "avx2", "avx_vnni", "avx512", "neon")
 

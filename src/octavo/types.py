@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from octavo.errors import RequestError
+from octavo.record import dataclass
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 GrammarKind = Literal["json_schema", "regex", "lark"]
@@ -120,7 +121,7 @@ def _check(name: str, value: Any, low: float, high: float) -> None:
         raise RequestError(f"{name} is {value!r}", f"{name} is {kind} from {low} to {high}.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopLogprob:
     """One alternative: natural log of its probability before any sampling rule."""
 
@@ -128,7 +129,7 @@ class TopLogprob:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Token:
     """One generated token. Log-probabilities are there if `n_logprobs` asked for them."""
 
@@ -137,7 +138,7 @@ class Token:
     top_logprobs: tuple[TopLogprob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PromptProgress:
     """How far a prompt is computed: `processed` of `total` tokens, `cached` of them from before."""
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from octavo.record import dataclass
 
 HOUR_MS = 3_600_000  # a long prompt on a slow computer takes minutes before its first token
 MAX_OUTPUT_TOKENS = 32_000  # of one answer; a smaller context gives a quarter of itself

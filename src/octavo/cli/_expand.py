@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 
 def expand(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with every dataclass parameter replaced by the parameters of its constructor."""
+    """`command` with every dataclass parameter replaced by its fields, which all have defaults."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
     parameters: list[inspect.Parameter] = []
@@ -24,7 +24,7 @@ def expand(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(**values: Any) -> Any:
         for name, group in groups.items():
-            own = {p.name: values.pop(p.name) for p in _flat(group)}
+            own = {field.name: values.pop(field.name) for field in fields(group)}
             values[name] = group(**own)
         return command(**values)
 
@@ -41,8 +41,11 @@ def _is_group(hint: Any) -> bool:
 
 def _flat(group: type) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    own = inspect.signature(group).parameters.values()
-    return [_own(parameter, hints[parameter.name]) for parameter in own]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+    ]
 
 
 def _own(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:

@@ -6,13 +6,14 @@ A parameter typed with a dataclass from here stands for one flag a field (`cli/_
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from octavo.errors import SettingError
+from octavo.record import dataclass
 from octavo.types import GrammarSpec, SamplingParams
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

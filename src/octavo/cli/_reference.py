@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import FileFormatError, NotFoundError
+from octavo.record import dataclass
 
 STEPS = 2048
 MAGIC = "octavo-reference-1"

@@ -14,7 +14,7 @@ import itertools
 import statistics
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from octavo.cli._options import (
     with_card,
 )
 from octavo.errors import SettingError
+from octavo.record import dataclass
 from octavo.types import SamplingParams, Usage
 
 if TYPE_CHECKING:

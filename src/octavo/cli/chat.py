@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ import typer
 from octavo.cli import _screen as screen
 from octavo.cli._options import LoadFlags, Model, SamplingFlags, ThinkingFlags
 from octavo.errors import ContextFullError, OctavoError, RequestError, UnsupportedError
+from octavo.record import dataclass
 from octavo.types import ChatRequest, Message, SamplingParams, ToolCall
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import typer
@@ -23,6 +22,7 @@ from octavo.cli._clients import CLIENTS, Client, ClientName, Setup, Target
 from octavo.cli._reach import Place, end_of, serve_command, started
 from octavo.cli.serve import model_name
 from octavo.errors import NotFoundError, OctavoError
+from octavo.record import dataclass
 from octavo.settings import Settings, environment
 
 NO_KEY = "octavo"  # clients insist on some key; a server that has none ignores it

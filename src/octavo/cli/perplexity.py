@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +25,7 @@ from octavo.cli import _screen as screen
 from octavo.cli._options import Json, LoadFlags, Model
 from octavo.cli._reference import ReferenceWriter, Scored, logprobs, read_reference
 from octavo.errors import RequestError, SettingError
+from octavo.record import dataclass
 
 if TYPE_CHECKING:
     from octavo.session import Session

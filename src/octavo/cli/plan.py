@@ -7,7 +7,7 @@ one is taken from this one. The first plan measures this computer, which takes a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +15,7 @@ import typer
 from octavo.cli import _screen as screen
 from octavo.cli._options import Json, Model, WishFlags, byte_size
 from octavo.errors import SettingError
+from octavo.record import dataclass
 
 if TYPE_CHECKING:
     from octavo.plan.suppose import Supposed

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +23,7 @@ import typer
 from octavo.cli import _screen as screen
 from octavo.cli._options import Json, LoadFlags, SamplingFlags, ThinkingFlags
 from octavo.errors import NotFoundError, OctavoError, RequestError, SettingError
+from octavo.record import dataclass
 from octavo.types import ChatRequest, Message, SamplingParams
 
 if TYPE_CHECKING:

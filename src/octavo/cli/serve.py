@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ import typer
 from octavo.cli import _screen as screen
 from octavo.cli._options import LoadFlags, Model, byte_size
 from octavo.errors import NotFoundError, SettingError
+from octavo.record import dataclass
 from octavo.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
@@ -22,6 +22,7 @@ from octavo.gguf.reader import open_gguf
 from octavo.plan.gpus import look
 from octavo.plan.hardware import Hardware, fast_formats, probe
 from octavo.plan.thinking import forgets
+from octavo.record import dataclass
 from octavo.settings import Settings
 
 DEFAULT_PORT = 8080  # of `octavo serve`

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 
 from octavo.engine.sequence import Outcome, Sequence
 from octavo.engine.speculative import DraftBlock, DraftRule, Governor, Source, look_up
@@ -13,6 +12,7 @@ from octavo.engine.steps import Piece, Steps
 from octavo.errors import ContextFullError, OctavoError
 from octavo.kv.cache import Cache
 from octavo.ops import Array
+from octavo.record import dataclass
 
 
 @dataclass

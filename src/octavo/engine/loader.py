@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -32,6 +31,7 @@ from octavo.models.source import TensorFile
 from octavo.ops.backend import Backend
 from octavo.plan.memory import stays, text
 from octavo.plan.plan import Plan
+from octavo.record import dataclass
 
 if TYPE_CHECKING:
     from octavo.experts.residents import Residents, Store

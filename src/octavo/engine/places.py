@@ -7,13 +7,13 @@ be saved or erased by the place's number until another sequence takes it.
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 
 import numpy as np
 
 from octavo.engine.sequence import Sequence
 from octavo.kv.cache import Ids
 from octavo.kv.shelf import common_length
+from octavo.record import dataclass
 
 _NOTHING: Ids = np.zeros(0, np.int32)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from octavo.engine.sampler import Sampler, with_logprobs
 from octavo.engine.speculative import Luck, Trail
@@ -11,6 +11,7 @@ from octavo.engine.stream import Mailbox
 from octavo.errors import OctavoError
 from octavo.kv.cache import Timeline
 from octavo.ops import Array
+from octavo.record import dataclass
 from octavo.types import FinishReason, PromptProgress, SamplingParams, Token, Usage
 
 SCORE_TOKENS = 64  # of a prompt whose logits are wanted: they are all in memory at once

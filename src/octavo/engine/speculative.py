@@ -10,7 +10,7 @@ Whether it pays depends on text, model and machine, so `Governor` measures and d
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from octavo.engine.steps import Piece, Steps
 from octavo.kv.cache import Timeline
 from octavo.ops import Array
+from octavo.record import dataclass
 
 Source = Literal["mtp", "lookup", "forced"]  # forced: a grammar allows nothing else
 

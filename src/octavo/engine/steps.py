@@ -7,7 +7,6 @@ arrays and replays it, without Python between the operations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,7 @@ from octavo.kv.batch import Batch
 from octavo.kv.cache import NULL_PAGE, Cache, Timeline, pages_of
 from octavo.models import Model, Output
 from octavo.ops import Array, Captured
+from octavo.record import dataclass
 
 # A recorded step keeps its activations: about 5 MB a token for a 35B model. Of large steps Python's
 # share is small anyway.

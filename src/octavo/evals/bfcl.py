@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from octavo.errors import FileFormatError, NotFoundError
+from octavo.record import dataclass
 from octavo.types import Message
 
 PACKAGE = "bfcl_eval"

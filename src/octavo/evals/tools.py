@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from octavo.chat import Answer, Chat
 from octavo.errors import RequestError, UnsupportedError
 from octavo.evals import marking
 from octavo.evals.bfcl import Case
+from octavo.record import dataclass
 from octavo.text import formats
 from octavo.types import ChatRequest, SamplingParams, ToolCall, ToolChoice
 

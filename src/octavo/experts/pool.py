@@ -13,10 +13,11 @@ Everything is deterministic: equal scores give way in the order of block and exp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from octavo.record import dataclass
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int32]

@@ -8,10 +8,10 @@ used by the next one, 80 % within eight, half within two; and a pool whose count
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from octavo.record import dataclass
 
 
 @dataclass(frozen=True)

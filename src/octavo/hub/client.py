@@ -19,10 +19,10 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
 from typing import IO, Any
 
 from octavo.errors import DownloadError
+from octavo.record import dataclass
 
 _USER_AGENT = "octavo"
 _MAX_REDIRECTS = 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from octavo import registry
@@ -20,6 +20,7 @@ from octavo.hub.local import (
 )
 from octavo.hub.package import fetch_from_packages
 from octavo.hub.remote import RemoteFile, select_model
+from octavo.record import dataclass
 from octavo.settings import Settings
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 
 from octavo.errors import DownloadError, NotFoundError
 from octavo.gguf.shards import is_companion, shard_place
+from octavo.record import dataclass
 
 _MAX_LISTED = 24
 

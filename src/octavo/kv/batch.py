@@ -8,11 +8,12 @@ batch are views of one buffer, which goes to a device in one copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
+
+from octavo.record import dataclass
 
 Int32 = NDArray[np.int32]
 _ALIGNMENT = 4  # every array starts at a multiple of 16 bytes

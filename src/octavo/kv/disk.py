@@ -19,7 +19,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,6 +30,7 @@ from octavo.errors import FileFormatError, NotFoundError
 from octavo.kv.cache import Cache, Ids, Timeline, pages_of
 from octavo.ops import host
 from octavo.ops.backend import Memory
+from octavo.record import dataclass
 
 MAGIC = b"OCTAVOKV"
 VERSION = 1

@@ -5,13 +5,13 @@ The arrays are what `backend.alloc` gives: NumPy's, or tensors on a device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.kv.state import AttentionSpec, RecurrentSpec
+from octavo.record import dataclass
 
 if TYPE_CHECKING:  # ops imports this module
     from octavo.ops.backend import Backend

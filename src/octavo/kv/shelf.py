@@ -14,7 +14,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 from octavo.errors import CacheFullError, OctavoError
 from octavo.kv import disk
 from octavo.kv.cache import Cache, Ids, Timeline
+from octavo.record import dataclass
 
 LOG = logging.getLogger("octavo.kv")
 

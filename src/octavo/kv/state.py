@@ -6,7 +6,7 @@ and the back ends read and write them. Nothing here allocates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from octavo.record import dataclass
 
 PAGE_TOKENS = 64  # tokens a cache page holds, in every format and on every back end
 

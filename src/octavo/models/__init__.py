@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal, Protocol
 
@@ -22,6 +21,7 @@ from octavo.models.config import Config
 from octavo.models.source import FileWeights, WeightSource
 from octavo.ops import Array
 from octavo.ops.weight import ExpertBank
+from octavo.record import dataclass
 from octavo.release import named
 
 __all__ = [

@@ -6,7 +6,6 @@ does it in the same pass: so a block takes and gives the pair (stream, branch st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from octavo.models.config import Config
 from octavo.models.source import WeightSource, as_floats
 from octavo.ops import Array, Ids
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
+from octavo.record import dataclass
 
 
 class Mixer(Protocol):

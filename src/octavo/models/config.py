@@ -6,7 +6,7 @@ Needs no weights, so the planner reads it from a header alone. The keys are GGUF
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from octavo.errors import FileFormatError, UnsupportedError
 from octavo.gguf.meta import Metadata, StringArray
 from octavo.kv.state import AttentionSpec, LayerSpec, RecurrentSpec
 from octavo.ops.weight import RouteRule
+from octavo.record import dataclass
 
 # Far above any model; below what a damaged file could make us allocate.
 _MAX_LAYERS = 1000

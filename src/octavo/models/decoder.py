@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from octavo import ops
 from octavo.kv.batch import Batch
@@ -15,6 +14,7 @@ from octavo.models.config import Config
 from octavo.models.source import WeightSource
 from octavo.ops import Array, Ids
 from octavo.ops.weight import ExpertBank, Weight
+from octavo.record import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ keeps the expanded copy in `weight.memo`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from octavo.kv.layers import AttentionLayer, RecurrentLayer
 from octavo.kv.state import PAGE_TOKENS, RecurrentSpec
 from octavo.ops.host import alloc, fetch, host, leave, place, send, store  # noqa: F401
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
+from octavo.record import dataclass
 
 Array = NDArray[np.float32]
 Ids = NDArray[np.int32]

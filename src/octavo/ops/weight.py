@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.ops.backend import Backend
+from octavo.record import dataclass
 
 SLOT_ALIGNMENT_BYTES = 256
 _MATRIX_ALIGNMENT_BYTES = 16  # as much as a thread reads at once

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 
 import psutil
+
+from octavo.record import dataclass
 
 Value = TypeVar("Value")
 

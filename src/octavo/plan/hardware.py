@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
+from octavo.record import dataclass
 from octavo.settings import Settings
 
 if TYPE_CHECKING:

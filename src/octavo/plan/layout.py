@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +15,7 @@ from octavo.plan import memory
 from octavo.plan.hardware import Hardware
 from octavo.plan.plan import Place, Placement, Plan, Video
 from octavo.plan.wishes import Wishes
+from octavo.record import dataclass
 
 if TYPE_CHECKING:
     from octavo.plan.gpus import Gpu

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from octavo.record import dataclass
 
 if TYPE_CHECKING:
     from octavo.plan.gpus import Program

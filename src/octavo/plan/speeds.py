@@ -13,12 +13,13 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
 
 from octavo import arena
+from octavo.record import dataclass
 from octavo.release import release
 from octavo.settings import Settings
 

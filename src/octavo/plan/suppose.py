@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from octavo.errors import SettingError
 from octavo.plan import memory
 from octavo.plan.gpus import Gpu
 from octavo.plan.hardware import Hardware
 from octavo.plan.speeds import Speeds
+from octavo.record import dataclass
 
 # What the system and its programs hold of another machine's memory: a Windows desktop, idle.
 _SYSTEM_BYTES = 3 * 10**9

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from octavo.errors import SettingError
+from octavo.record import dataclass
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "weights": ("read", "map"),

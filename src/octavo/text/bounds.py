@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+from octavo.record import dataclass
 
 MAX_SECONDS = 10.0  # a usual template takes a few milliseconds
 MAX_WIDTH = 10_000

@@ -6,9 +6,9 @@ Only models whose vocabulary has tokens for it were trained to do so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from octavo.errors import UnsupportedError
+from octavo.record import dataclass
 from octavo.text.tokenizer import Tokenizer
 
 # (before the prefix, before the suffix, before what is missing), by family.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from octavo.record import dataclass
 from octavo.types import Message, ToolCall
 
 _SYSTEM_ROLES = ("system", "developer")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from octavo.record import dataclass
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import PromptProgress, ToolCall
@@ -19,28 +19,28 @@ from octavo.types import PromptProgress, ToolCall
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Content:
     """More of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reasoning:
     """More of the thinking."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolCalled:
     """The model calls a function."""
 
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallPart:
     """More of the arguments of a call that is being written; `ToolCalled` follows when it is whole.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from octavo.errors import FileFormatError
 from octavo.gguf.meta import Metadata, StringArray
+from octavo.record import dataclass
 
 NORMAL: Final = 1
 UNKNOWN: Final = 2

@@ -8,9 +8,9 @@ how the answer is cut into pieces.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from octavo.record import dataclass
 from octavo.text.formats._parts import Growing, Showing
 from octavo.text.split import Content, Event, overlap
 from octavo.types import ToolCall

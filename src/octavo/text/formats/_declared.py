@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from octavo.errors import RequestError
+from octavo.record import dataclass
 from octavo.text.formats._values import as_json, coerce, kinds, text_value
 from octavo.types import ToolCall
 

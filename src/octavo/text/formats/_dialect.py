@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from octavo.record import dataclass
 from octavo.text.formats._declared import Tools
 from octavo.text.formats._lark import Lark
 from octavo.text.split import ContentParser

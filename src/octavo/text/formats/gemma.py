@@ -17,10 +17,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from octavo.record import dataclass
 from octavo.text.formats._calls import CallParser, Found, Place, Verdict, closed
 from octavo.text.formats._declared import Tools
 from octavo.text.formats._dialect import Dialect
