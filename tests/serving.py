@@ -182,6 +182,7 @@ class ScriptedSession:
         self.template = Template(template, self.tokenizer) if template is not None else None
         self.stats = Stats()
         self.n_embd, self.pooling = 4, "last"
+        self.video_bytes: int | None = None
         self.requests: list[tuple[str, SamplingParams]] = []
         self.asked: list[ChatRequest] = []
         self.streams: list[ScriptedStream] = []

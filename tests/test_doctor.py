@@ -147,6 +147,18 @@ CASES: dict[str, list[tuple[Facts, str, str, str]]] = {
         (of_machine(WITH_CARD, pin_limit_bytes=16 * GB), "note", "16.0 GB, half", "Linux"),
         (of_machine(WITH_CARD, pin_limit_bytes=32 * GB), "ok", "32.0 GB", ""),
     ],
+    "spill": [
+        (SOUND, "ok", "no program", ""),
+        (replace(WITH_CARD, borrowers=(("octavo", 9 * GB),)), "ok", "no program", ""),  # pinned
+        (replace(held(CARD, free=GB // 4), borrowers=(("octavo", GB // 2),)), "ok", "no", ""),
+        (
+            replace(held(CARD, free=GB // 4), borrowers=(("octavo", 3 * GB), ("game", GB))),
+            "note",
+            "RTX 4060 Ti is full, and main memory stands in for it, ten times slower: "
+            "octavo (3.0 GB)",
+            "Sysmem Fallback",
+        ),
+    ],
     "thinking": [
         (SOUND, "ok", "keep what they thought", ""),
         (replace(SOUND, forgetful=("a.gguf", "b.gguf")), "note", "a.gguf, b.gguf", "octavo plan"),

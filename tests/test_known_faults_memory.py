@@ -5,7 +5,12 @@ Models are tiny and real: what is counted is what the loader and the caches real
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import json
+import os
+import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import octavo
@@ -22,12 +28,19 @@ from octavo import _native
 from octavo.cli import app
 from octavo.gguf.reader import open_gguf
 from octavo.ops import cpu, reference
-from octavo.plan import planner
+from octavo.plan import borrowed, planner
 from octavo.plan.gpus import Gpu
+from octavo.plan.hardware import Hardware
 from octavo.plan.memory import text
+from octavo.plan.plan import Video
 from octavo.plan.planner import Wishes, make_plan
+from octavo.server import spilling
+from octavo.server.app import make_app
+from octavo.server.fleet import Fleet
+from octavo.server.resident import Resident
+from octavo.server.spilling import VideoUse, Watch
 from plan_headers import GB, machine, random_35b
-from serving import PLAIN, serving
+from serving import PLAIN, ScriptedSession, serving
 from test_kernels_attend import (
     FORMATS,
     Story,
@@ -210,6 +223,12 @@ def test_F6_every_cache_format_is_fast_wherever_it_can_be_asked_for() -> None:
         make_plan(random_35b(), Wishes(cache_format="q4_9", placement="auto"), machine(30))
 
 
+def with_card(total: float = 8, free: float = 7.2) -> Hardware:
+    """A machine with a card of so many GB."""
+    card = Gpu("card", int(total * GB), int(free * GB), (8, 9), 4, 8, 288e9, 15e12)
+    return replace(machine(29, 32), gpus=(card,))
+
+
 @pytest.mark.parametrize(
     ("total", "free", "asked"),
     [(8, 7.2, None), (8, 7.2, 7.0), (8, 7.2, 5.0), (6, 5.6, None), (24, 23, None)],
@@ -221,8 +240,7 @@ def test_F7_no_plan_goes_to_the_edge_of_a_card_that_spills(
 
     A part of each card stays free there, also with a bound that lies close to what is free.
     """
-    card = Gpu("card", int(total * GB), int(free * GB), (8, 9), 4, 8, 288e9, 15e12)
-    here = replace(machine(29, 32), gpus=(card,))
+    here = with_card(total, free)
     wishes = Wishes(placement="auto", video_bytes=asked and int(asked * GB))
     plans = [
         make_plan(random_35b(), wishes, replace(here, pin_limit_bytes=limit))
@@ -236,6 +254,121 @@ def test_F7_no_plan_goes_to_the_edge_of_a_card_that_spills(
     assert plans[1].fits_card
     assert windows.slack_bytes >= linux.slack_bytes
     assert (asked is None or asked > 6) == (windows.slack_bytes > linux.slack_bytes)
+
+
+VIDEO_USES = {
+    # (of the card, free, ours, pinned, borrowed) in GB -> spilled
+    "all on the card": (VideoUse(8 * GB, GB, 6 * GB), 0),
+    "pinned on purpose": (VideoUse(8 * GB, GB, 6 * GB, 9 * GB, 9 * GB), 0),
+    "counted by the system": (VideoUse(8 * GB, 0, 7 * GB, 9 * GB, 11 * GB), 2 * GB),
+    "more than is in use": (VideoUse(8 * GB, GB // 2, 9 * GB), 9 * GB - 15 * GB // 2),
+}
+
+
+@pytest.mark.parametrize("name", VIDEO_USES)
+def test_F7_what_has_spilled(name: str) -> None:
+    use, spilled = VIDEO_USES[name]
+    assert use.spill_bytes == spilled
+
+
+def test_F7_the_server_measures_and_warns_while_it_runs(caplog: pytest.LogCaptureFixture) -> None:
+    """Once when it begins, and again when it begins again; the figures are in /metrics."""
+    sound, spilled = VIDEO_USES["all on the card"][0], VIDEO_USES["counted by the system"][0]
+    coming = [sound, spilled, spilled, sound, spilled, None]
+    asked: list[tuple[str, int, int]] = []
+
+    def look(video: Video, own_bytes: int, pinned_bytes: int) -> VideoUse | None:
+        asked.append((video.gpu, own_bytes, pinned_bytes))
+        return coming[len(asked) - 1]
+
+    session = ScriptedSession(PLAIN)
+    plan = make_plan(random_35b(), Wishes(placement="split"), with_card())
+    assert plan.video is not None
+    session.plan, session.video_bytes = plan, 6 * GB
+    fleet = Fleet([Resident(lambda report, plan: session, "big")])
+    app = make_app(fleet)
+    watch = Watch(fleet, look)
+    with TestClient(app, base_url="http://localhost") as client:
+        app.state.watch = watch  # that of the application goes on beside it, and sees no card
+        while fleet.first.state != "ready":
+            time.sleep(0.001)
+        figures, lines = [], []
+        for _ in range(6):
+            caplog.clear()
+            asyncio.run(watch.once())
+            found = re.findall(r"^octavo_vram_(\w+) (\d+)$", client.get("/metrics").text, re.M)
+            figures.append({name: int(value) for name, value in found})
+            lines.append([r.getMessage() for r in caplog.records if r.name == "octavo.memory"])
+    assert asked == [(plan.video.gpu, 6 * GB, plan.video.pinned_bytes)] * 6
+    assert [found.get("spill_bytes") for found in figures] == [0, 2 * GB, 2 * GB, 0, 2 * GB, None]
+    assert figures[1]["total_bytes"] == 8 * GB
+    assert [len(said) for said in lines] == [0, 1, 0, 0, 1, 0]
+    assert "2.0 GB" in lines[1][0]
+    assert "Sysmem Fallback" in lines[1][0]
+
+
+def test_F7_the_card_is_looked_at_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = Gpu("other", 6 * GB, 5 * GB), Gpu("card", 8 * GB, GB)
+    monkeypatch.setattr(spilling, "probe_gpus", lambda: cards)
+    monkeypatch.setattr(spilling, "borrowed_bytes", lambda: {os.getpid(): 5, 1: 7})
+    video = make_plan(random_35b(), Wishes(placement="split"), with_card()).video
+    assert video is not None
+    assert spilling.look(video, 6, 4) == VideoUse(8 * GB, GB, 6, 4, 5)
+    assert spilling.look(replace(video, gpu="gone"), 6, 4) is None
+
+
+class PerformanceData:
+    """Answers as Windows' pdh.dll for programs given by the names of their counters."""
+
+    def __init__(self, counted: dict[str, tuple[int, int]], fails: str = "") -> None:
+        self.counted = counted  # name -> (status, bytes)
+        self.fails = fails
+        self.is_open = False
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *arguments: 0x800007D0 if name == self.fails else self.calls(name, arguments)
+
+    def calls(self, name: str, arguments: tuple[Any, ...]) -> int:
+        if name == "PdhOpenQueryW":
+            self.is_open = True
+        elif name == "PdhCloseQuery":
+            self.is_open = False
+        elif name == "PdhAddEnglishCounterW":
+            assert arguments[1] == r"\GPU Process Memory(*)\Shared Usage"
+        elif name == "PdhGetFormattedCounterArrayW":
+            return self.fill(*arguments[2:])
+        return 0
+
+    def fill(self, size: Any, count: Any, buffer: Any) -> int:
+        n_bytes = len(self.counted) * ctypes.sizeof(borrowed.Item) + 64
+        if buffer is None:
+            size._obj.value = n_bytes
+            return 0x800007D2 - 2**32  # as a C int
+        assert size._obj.value == len(buffer) == n_bytes
+        count._obj.value = len(self.counted)
+        items = (borrowed.Item * len(self.counted)).from_buffer(buffer)
+        self.kept = items  # the names live as long as this
+        for item, (name, value) in zip(items, self.counted.items(), strict=True):
+            item.name, item.value = name, borrowed.Value(*value)
+        return 0
+
+
+def test_F7_windows_counters_by_program() -> None:
+    counted = {
+        "pid_4711_luid_0x00000000_0x0000C0DE_phys_0": (0, 3 * GB),
+        "pid_4711_luid_0x00000000_0x0000BEEF_phys_0": (1, GB),
+        "pid_12_luid_0x00000000_0x0000C0DE_phys_0": (0, 5),
+        "pid_13_luid_0x00000000_0x0000C0DE_phys_0": (0xC0000BBA, 99),  # it has ended
+        "_total": (0, 9),
+    }
+    pdh = PerformanceData(counted)
+    assert borrowed.read(pdh) == {4711: 4 * GB, 12: 5}
+    assert not pdh.is_open
+    for name in ("OpenQueryW", "AddEnglishCounterW", "CollectQueryData"):
+        broken = PerformanceData(counted, fails=f"Pdh{name}")
+        assert borrowed.read(broken) == {}
+        assert not broken.is_open
+    assert ctypes.sizeof(borrowed.Item) == 24
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ chat. Each part decides its own matters; nothing is decided here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
@@ -136,6 +136,12 @@ class Session:
     def n_embd(self) -> int:
         """Width of a token's state, and of the vectors of `embed`."""
         return self._model.config.n_embd
+
+    @property
+    def video_bytes(self) -> int | None:
+        """What this program holds of the card, all its models; None: there is no card in use."""
+        held: Callable[[], int | None] | None = getattr(self._backend, "held_bytes", None)
+        return held() if held and self.plan.video else None
 
     @property
     def pooling(self) -> str:

@@ -19,6 +19,7 @@ import psutil
 
 from octavo.errors import OctavoError
 from octavo.gguf.reader import open_gguf
+from octavo.plan.borrowed import borrowed_bytes
 from octavo.plan.gpus import look
 from octavo.plan.hardware import Hardware, fast_formats, probe
 from octavo.plan.thinking import forgets
@@ -45,6 +46,7 @@ class Facts:
     asked_level: str = ""  # OCTAVO_ISA
     slow_formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by model file
     forgetful: tuple[str, ...] = ()  # model files whose templates drop earlier thinking
+    borrowers: tuple[tuple[str, int], ...] = ()  # main memory that cards use for them, on Windows
     big_programs: tuple[tuple[str, int], ...] = ()  # name, bytes of memory
     models_dir: Path = Path()
     disk_free_bytes: int = 0
@@ -81,6 +83,7 @@ def collect(port: int = DEFAULT_PORT) -> Facts:
         asked_level=settings.isa,
         slow_formats=_slow_formats(settings.models_dir),
         forgetful=_forgetful(settings.models_dir),
+        borrowers=_borrowers(),
         big_programs=_big_programs(),
         models_dir=settings.models_dir,
         disk_free_bytes=shutil.disk_usage(folder).free,
@@ -138,6 +141,15 @@ def _forgetful(folder: Path) -> tuple[str, ...]:
             if forgets(file.metadata):
                 found.append(path.name)
     return tuple(found)
+
+
+def _borrowers() -> tuple[tuple[str, int], ...]:
+    """Programs for which cards use main memory, and how much; the largest first."""
+    found = []
+    for pid, n_bytes in borrowed_bytes().items():
+        with contextlib.suppress(psutil.Error):  # it has ended
+            found.append((str(psutil.Process(pid).name()), n_bytes))
+    return tuple(sorted(found, key=lambda pair: -pair[1]))
 
 
 def _big_programs() -> tuple[tuple[str, int], ...]:

@@ -180,12 +180,17 @@ def lay_out(case: Case, choice: Choice) -> Plan:
     )
 
 
+def spill_margin_bytes(total_bytes: int) -> int:
+    """What has to stay free of a card so that nothing of it is moved to main memory."""
+    return max(_SPILL_BYTES, int(_SPILL_SHARE * total_bytes))
+
+
 def _slack_bytes(gpu: Gpu, limit_bytes: int, *, may_spill: bool) -> int:
     """What is left free of `limit_bytes`; with what lies above them it is enough not to spill."""
     slack = int(_SLACK_SHARE * limit_bytes)
     if not may_spill:
         return slack
-    margin = max(_SPILL_BYTES, int(_SPILL_SHARE * gpu.total_bytes))
+    margin = spill_margin_bytes(gpu.total_bytes)
     return max(slack, margin - (gpu.free_bytes - limit_bytes))
 
 

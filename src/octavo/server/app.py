@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import traceback
 from collections.abc import AsyncIterator
@@ -23,6 +24,7 @@ from octavo.server.guard import Guard, Rules
 from octavo.server.leaving import ClientGoneError
 from octavo.server.record import LOG, Record
 from octavo.server.schema import Application, faults_of
+from octavo.server.spilling import Watch
 from octavo.server.wire.responses_store import ResponseStore
 
 GONE_STATUS = 499  # nobody reads it; the log and the counts do
@@ -38,11 +40,14 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         fleet.start()
+        watching = asyncio.ensure_future(app.state.watch.run())
         yield
+        watching.cancel()
         fleet.close()
 
     app = Application(title="Octavo", lifespan=life, docs_url=None, redoc_url=None)
     app.state.fleet = fleet
+    app.state.watch = Watch(fleet)
     app.state.slot_folder = slot_folder
     app.state.responses = ResponseStore()
     app.state.running = WeakValueDictionary()  # request id -> its feed, while it is answered

@@ -21,7 +21,7 @@ except ImportError as error:
 
 from octavo.ops.gpu.arrange import add, concat, softcap, take
 from octavo.ops.gpu.attend import attend
-from octavo.ops.gpu.device import alloc, limit_memory
+from octavo.ops.gpu.device import alloc, held_bytes, limit_memory
 from octavo.ops.gpu.embed import embed
 from octavo.ops.gpu.experts import experts
 from octavo.ops.gpu.glu import glu
@@ -49,6 +49,7 @@ __all__ = [
     "fast_formats",
     "fetch",
     "glu",
+    "held_bytes",
     "host",
     "leave",
     "limit_memory",

@@ -134,6 +134,11 @@ def room_bytes(limit_bytes: int, free_bytes: int) -> int | None:
     return room
 
 
+def held_bytes() -> int | None:
+    """What this program holds on the device, CUDA's context left out; None: there is none."""
+    return None if IS_INTERPRETED else int(torch.cuda.memory_reserved())
+
+
 def out_of_memory(n_bytes: int) -> MemoryPlanError:
     """What to say when `n_bytes` could not be allocated."""
     free, total = torch.cuda.mem_get_info()

@@ -13,6 +13,7 @@ from octavo.server.asking import fleet_of
 from octavo.server.conversations import CAUSES
 from octavo.server.fleet import Fleet
 from octavo.server.resident import STATES, Resident
+from octavo.server.spilling import VideoUse
 
 router = APIRouter(tags=["Operation"])
 
@@ -52,6 +53,13 @@ _CACHE = (
     ("cache_kept_bytes", "gauge", "bytes", "Memory of what is kept"),
     ("cache_limit_bytes", "gauge", "limit_bytes", "Most that it may be"),
 )
+# Of the card; keys are those of `VideoUse`.
+_VIDEO = {
+    "total_bytes": "Memory of the card",
+    "free_bytes": "Of it, free",
+    "own_bytes": "Of it, held by this program without CUDA's context",
+    "spill_bytes": "Video memory of this program that lies in main memory, at least",
+}
 # The names under which llama.cpp's dashboards look for the same figures.
 _LLAMA = (
     ("prompt_tokens_total", "counter", "prompt_tokens", "Prompt tokens computed"),
@@ -69,7 +77,8 @@ _LLAMA = (
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> PlainTextResponse:
     """All figures of the server and of each loaded model."""
-    text = "\n".join(_lines(fleet_of(request))) + "\n"
+    lines = [*_lines(fleet_of(request)), *_video_lines(request.app.state.watch.latest)]
+    text = "\n".join(lines) + "\n"
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
@@ -99,6 +108,13 @@ def _lines(fleet: Fleet) -> Iterator[str]:
     }
     yield from _metric("octavo_model_state", "gauge", "1 for the state of a model", states)
     yield from _model_lines([resident for resident in fleet if resident.state == "ready"])
+
+
+def _video_lines(use: VideoUse | None) -> Iterator[str]:
+    """Of the card; without values where no model is on one."""
+    for name, meaning in _VIDEO.items():
+        values = {} if use is None else {"": getattr(use, name)}
+        yield from _metric(f"octavo_vram_{name}", "gauge", meaning, values)
 
 
 def _model_lines(loaded: Sequence[Resident]) -> Iterator[str]:
