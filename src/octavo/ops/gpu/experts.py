@@ -28,7 +28,7 @@ from octavo.ops.gpu.gated import (
     sum_pairs,
 )
 from octavo.ops.gpu.linear import halve
-from octavo.ops.gpu.rows import few_tile, is_turing
+from octavo.ops.gpu.rows import few_tile, is_turing, is_whole
 from octavo.ops.gpu.weights import KEY, device_bytes
 from octavo.ops.weight import ExpertBank, Weight
 
@@ -187,14 +187,16 @@ def _few(x: Tensor, bank: Bank, ids: Tensor, weights: Tensor, slots: Tensor | No
     few_gate_up[(triton.cdiv(gate.rows, tile.rows), ids.numel())](
         x, x.stride(0), ids, table, hidden, hidden, hidden, *as_args(gate), *as_args(bank.up),
         gate.rows, gate.columns, n_tokens, n_used, *gate.format.constants,
-        *bank.up.format.constants, bank.kind, True, slots is not None, False, tile.rows,
+        *bank.up.format.constants, bank.kind, True, slots is not None, False,
+        is_whole(gate.columns, tile), tile.rows,
         tile.spans, 1, num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows * n_tokens, down.columns, 1)
     few_down[(triton.cdiv(down.rows, tile.rows), n_tokens)](
         hidden, ids, table, weights, out, *as_args(down), down.rows, down.columns,
-        n_tokens, n_used, *down.format.constants, True, slots is not None, True, tile.rows,
+        n_tokens, n_used, *down.format.constants, True, slots is not None, True,
+        is_whole(down.columns, tile), tile.rows,
         tile.spans, 1, num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     return out

@@ -84,6 +84,7 @@ def few_gate_up(
     HAS_IDS: tl.constexpr,
     HAS_SLOTS: tl.constexpr,
     HAS_SCALE: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -106,16 +107,19 @@ def few_gate_up(
         up += slot.to(tl.int64) * up_stride
         g_rows = weight_rows(gate, n_rows, first, g_blocks * GATE_BYTES, ROWS)
         u_rows = weight_rows(up, n_rows, first, u_blocks * UP_BYTES, ROWS)
+        end, g_last, u_last = columns, g_blocks, u_blocks
+        if IS_WHOLE:
+            end, g_last, u_last = None, None, None
         g = tl.zeros([TOKENS, ROWS, SPANS * 128 // GATE_VEC], tl.float32)
         u = tl.zeros([TOKENS, ROWS, SPANS * 128 // UP_VEC], tl.float32)
         for s in range(0, tl.cdiv(columns, 128), SPANS):
-            xs = load_few(x, x_stride, n_here, s, columns, GATE_RUN, GATE_VEC, SPANS, TOKENS)
+            xs = load_few(x, x_stride, n_here, s, end, GATE_RUN, GATE_VEC, SPANS, TOKENS)
             g += few_step(
-                xs, g_rows, gate_table, g_blocks, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC, SPANS
+                xs, g_rows, gate_table, g_last, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC, SPANS
             )
             if GATE_RUN != UP_RUN or GATE_VEC != UP_VEC:
-                xs = load_few(x, x_stride, n_here, s, columns, UP_RUN, UP_VEC, SPANS, TOKENS)
-            u += few_step(xs, u_rows, up_table, u_blocks, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS)
+                xs = load_few(x, x_stride, n_here, s, end, UP_RUN, UP_VEC, SPANS, TOKENS)
+            u += few_step(xs, u_rows, up_table, u_last, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS)
         y = activate(tl.sum(g, 2), KIND) * tl.sum(u, 2)
         t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
         mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
@@ -151,6 +155,7 @@ def few_down(
     HAS_IDS: tl.constexpr,
     HAS_SLOTS: tl.constexpr,
     HAS_FACTORS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -163,6 +168,9 @@ def few_down(
     first = tl.program_id(0) * ROWS
     n_here = tl.minimum(TOKENS, n_tokens - token)
     n_blocks = columns // ELEMENTS
+    end, last = columns, n_blocks
+    if IS_WHOLE:
+        end, last = None, None
     if not HAS_IDS:
         fetch_rows(down, n_rows, first, n_blocks * BYTES, ROWS)
     relay.take_over()
@@ -176,10 +184,10 @@ def few_down(
             )
             h = hidden + pair * columns
             for s in range(0, tl.cdiv(columns, 128), SPANS):
-                xs = load_few(h, columns, n_here, s, columns, RUN, VEC, SPANS, TOKENS)
+                xs = load_few(h, columns, n_here, s, end, RUN, VEC, SPANS, TOKENS)
                 if HAS_FACTORS:
                     xs *= tl.load(factors + pair + t, mask=t < n_here, other=0.0)[:, None]
-                total += few_step(xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS)
+                total += few_step(xs, rows, table, last, s, parts, HAS_OFFSET, VEC, SPANS)
     row = first + tl.arange(0, ROWS)
     places = out + (token + t)[:, None].to(tl.int64) * n_rows + row[None, :]
     mask = (t < n_here)[:, None] & (row < n_rows)[None, :]

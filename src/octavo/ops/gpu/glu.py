@@ -18,7 +18,7 @@ from octavo.ops.gpu.gated import (
     many_gate_up,
 )
 from octavo.ops.gpu.linear import HALF_TOKENS, halve
-from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, many_tile
+from octavo.ops.gpu.rows import FEW_TOKENS, few_tile, is_whole, many_tile
 from octavo.ops.gpu.weights import device_bytes, floats
 from octavo.ops.weight import Weight
 
@@ -48,14 +48,16 @@ def _few(
     few_gate_up[(triton.cdiv(gate.rows, tile.rows), 1)](
         x, x.stride(0), x, x, hidden, factors if scale is None else scale, factors,
         *as_args(gate), *as_args(up), gate.rows, gate.columns, n_tokens, 1, *gate.format.constants,
-        *up.format.constants, kind, False, False, scale is not None, tile.rows, tile.spans, tokens,
+        *up.format.constants, kind, False, False, scale is not None,
+        is_whole(gate.columns, tile), tile.rows, tile.spans, tokens,
         num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     out = empty(n_tokens, down.rows)
     tile = few_tile(down.rows, down.columns, tokens)
     few_down[(triton.cdiv(down.rows, tile.rows), 1)](
         hidden, x, x, factors, out, *as_args(down), down.rows, down.columns, n_tokens, 1,
-        *down.format.constants, False, False, scale is not None, tile.rows, tile.spans, tokens,
+        *down.format.constants, False, False, scale is not None, is_whole(down.columns, tile),
+        tile.rows, tile.spans, tokens,
         num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     return out

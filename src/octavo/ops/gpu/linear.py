@@ -21,6 +21,7 @@ from octavo.ops.gpu.rows import (
     fetch_rows,
     few_step,
     few_tile,
+    is_whole,
     load_few,
     many_product,
     many_tile,
@@ -75,6 +76,7 @@ def _few(
     SPANS: tl.constexpr,
     TOKENS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
 ):  # fmt: skip
     w, bias, n_rows, column, first = _of_program(
         tl.program_id(0), w0, w1, w2, w3, b0, b1, b2, b3, n0, n1, n2, n3, ROWS
@@ -83,10 +85,13 @@ def _few(
     rows = weight_rows(w, n_rows, first, n_blocks * BYTES, ROWS)
     fetch_rows(w, n_rows, first, n_blocks * BYTES, ROWS)
     relay.take_over()
+    end, last = columns, n_blocks
+    if IS_WHOLE:
+        end, last = None, None
     total = tl.zeros([TOKENS, ROWS, SPANS * 128 // VEC], tl.float32)
     for s in range(0, tl.cdiv(columns, 128), SPANS):
-        xs = load_few(x, x_stride, n_tokens, s, columns, RUN, VEC, SPANS, TOKENS)
-        total += few_step(xs, rows, table, n_blocks, s, parts, HAS_OFFSET, VEC, SPANS)
+        xs = load_few(x, x_stride, n_tokens, s, end, RUN, VEC, SPANS, TOKENS)
+        total += few_step(xs, rows, table, last, s, parts, HAS_OFFSET, VEC, SPANS)
     y = tl.sum(total, 2)
     row = first + tl.arange(0, ROWS)
     if HAS_BIAS:
@@ -218,7 +223,7 @@ def few(x: Tensor, weights: tuple[Weight, ...], tile: FewTile) -> Tensor:
         x, x.stride(0), out, out.stride(0), *_of_weights(weights, out), form.table, columns,
         n_tokens, *form.constants, tile.rows, tile.spans,
         triton.next_power_of_2(n_tokens), weights[0].bias is not None,
-        num_warps=tile.warps, num_stages=1, **relay.options(),
+        is_whole(columns, tile), num_warps=tile.warps, num_stages=1, **relay.options(),
     )  # fmt: skip
     return out
 

@@ -18,16 +18,16 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.ops.gpu.device import IS_INTERPRETED, find
+from octavo.ops.gpu.device import find
+from octavo.ops.gpu.target import IS_KNOWN, cuda_capability_geq
 
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-    from triton.language.target_info import cuda_capability_geq
 except ImportError:  # a Triton that does not have them yet
-    gdc_launch_dependents = gdc_wait = cuda_capability_geq = None
+    gdc_launch_dependents = gdc_wait = None
 
 LEAST_ARCH = 90
-_IS_KNOWN = tl.constexpr(cuda_capability_geq is not None and not IS_INTERPRETED)
+_IS_KNOWN = tl.constexpr(IS_KNOWN.value and gdc_wait is not None)
 # One thread asks for all.
 _FETCH = tl.constexpr(
     "{ .reg .pred is_first; .reg .u32 thread;"

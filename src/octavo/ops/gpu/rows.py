@@ -46,6 +46,11 @@ def few_tile(n_rows: int, columns: int, n_tokens: int) -> FewTile:
     return FewTile(rows, spans, 1)
 
 
+def is_whole(columns: int, tile: FewTile) -> bool:
+    """Whether no step goes beyond the end of a row, so that nobody has to ask."""
+    return columns % (tile.spans * SPAN) == 0
+
+
 class ManyTile(NamedTuple):
     """How a program divides a product of many tokens."""
 
@@ -129,11 +134,14 @@ def load_few(
 ):
     """Float32 activations (TOKENS, SPANS * 128), lying as weights of a format do.
 
-    Beyond the ends of x they are zeros.
+    Beyond the ends of x they are zeros; with `columns` None no token has such.
     """
     t = tl.arange(0, TOKENS)
     x += first_span * 128
-    columns -= first_span * 128
+    if columns is None:
+        columns = SPANS * 128
+    else:
+        columns -= first_span * 128
     places = x + t[:, None] * x_stride
     is_token = (t < n_tokens)[:, None]
     if RUN == 0:

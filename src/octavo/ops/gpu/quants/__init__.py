@@ -9,8 +9,9 @@ One module a format, with the stem of its meaning in `octavo.quants`. Each has
 shape that flattens to them in their order), scale and offset are float32 (R, a, b) with a * b
 groups of equal size. `offset` counts where the module says `HAS_OFFSET = True`. `unpack` puts the
 three together, bit for bit as `octavo.quants`. Beyond the end of a row they repeat weights of its
-last block: callers put zeros against them. `table` is the format's codebook on the device, and
-unused by formats that have none; a module that has one says it in `codebook()`.
+last block: callers put zeros against them; with `n_blocks` None there is nothing beyond. `table` is
+the format's codebook on the device, and unused by formats that have none; a module that has one
+says it in `codebook()`.
 
 A span of 128 weights is half a block of 256, or some small blocks.
 

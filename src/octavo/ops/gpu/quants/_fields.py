@@ -5,12 +5,35 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from octavo.ops.gpu.target import IS_KNOWN, cuda_capability_geq
+
+# Byte N of a word put under the upper byte of 2^23, in one instruction, by 0x7440 + N.
+_PERMUTE = tl.constexpr("prmt.b32 $0, $1, 0x4B000000, $2;")
+
+
+@triton.jit
+def load_floats(places, k, n_blocks):
+    """The numbers (R, K) at the places; zeros where k (K,) is beyond the end of the row."""
+    if n_blocks is None:
+        numbers = tl.load(places)
+    else:
+        numbers = tl.load(places, mask=(k < n_blocks)[None, :], other=0)
+    return numbers
+
 
 @triton.jit
 def halves(rows, n_blocks, first, BYTES: tl.constexpr, SPANS: tl.constexpr):
     """Spans as halves of blocks of 256: pointers to their blocks (R, S), and which half (1, S)."""
-    span = first + tl.arange(0, SPANS)
-    block = tl.minimum(span // 2, n_blocks - 1)
+    if n_blocks is None and SPANS % 2 == 0:
+        # So written, what differs between a thread's spans is seen to be constant.
+        rows += first // 2 * BYTES
+        span = tl.arange(0, SPANS)
+        block = span // 2
+    else:
+        span = first + tl.arange(0, SPANS)
+        block = span // 2
+        if n_blocks is not None:
+            block = tl.minimum(block, n_blocks - 1)
     return rows[:, None] + block[None, :] * BYTES, (span % 2)[None, :]
 
 
@@ -19,8 +42,12 @@ def small_blocks(
     rows, n_blocks, first, PER_SPAN: tl.constexpr, BYTES: tl.constexpr, SPANS: tl.constexpr
 ):
     """Pointers to the blocks of all spans (R, S * PER_SPAN) of a format with small blocks."""
-    block = first * PER_SPAN + tl.arange(0, SPANS * PER_SPAN)
-    return rows[:, None] + tl.minimum(block, n_blocks - 1)[None, :] * BYTES
+    block = tl.arange(0, SPANS * PER_SPAN)
+    if n_blocks is None:
+        rows += first * PER_SPAN * BYTES
+    else:
+        block = tl.minimum(first * PER_SPAN + block, n_blocks - 1)
+    return rows[:, None] + block[None, :] * BYTES
 
 
 @triton.jit
@@ -67,25 +94,37 @@ def load_pairs(places, N: tl.constexpr):
 
 
 @triton.jit
-def _byte(word, SHIFT: tl.constexpr, BIAS: tl.constexpr):
-    """A byte of a word, less BIAS, as float32: put into the mantissa of 2^23, which is then taken
+def _lifted(word, N: tl.constexpr):
+    """Byte N of a word in the mantissa of 2^23, as int32."""
+    bits = ((word >> (8 * N)) & 255) | 0x4B000000
+    if IS_KNOWN:  # noqa: SIM102 (the compiler drops a branch by its constant alone)
+        if cuda_capability_geq(7, 5):
+            bits = tl.inline_asm_elementwise(
+                _PERMUTE, "=r,r,r", [word, 0x7440 + N], tl.int32, is_pure=True, pack=1
+            )
+    return bits
+
+
+@triton.jit
+def _byte(word, N: tl.constexpr, BIAS: tl.constexpr):
+    """Byte N of a word, less BIAS, as float32: put into the mantissa of 2^23, which is then taken
     off. Cheaper than a conversion, of which processors do fewer at a time."""
-    bits = ((word >> SHIFT) & 255) | 0x4B000000
+    bits = _lifted(word, N)
     return bits.to(tl.float32, bitcast=True) - (8388608.0 + BIAS)
 
 
 @triton.jit
 def word_bytes(word, BIAS: tl.constexpr):
     """The four bytes of words (R, S, N), less BIAS: (R, S, 4 N) float32."""
-    even = tl.join(_byte(word, 0, BIAS), _byte(word, 16, BIAS))
-    odd = tl.join(_byte(word, 8, BIAS), _byte(word, 24, BIAS))
+    even = tl.join(_byte(word, 0, BIAS), _byte(word, 2, BIAS))
+    odd = tl.join(_byte(word, 1, BIAS), _byte(word, 3, BIAS))
     return tl.join(even, odd).reshape(word.shape[0], word.shape[1], 4 * word.shape[2])
 
 
 @triton.jit
 def pair_bytes(word, BIAS: tl.constexpr):
     """The two lower bytes of words (R, S, N), less BIAS: (R, S, 2 N) float32."""
-    both = tl.join(_byte(word, 0, BIAS), _byte(word, 8, BIAS))
+    both = tl.join(_byte(word, 0, BIAS), _byte(word, 1, BIAS))
     return both.reshape(word.shape[0], word.shape[1], 2 * word.shape[2])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from octavo.ops.gpu.quants._fields import load_floats
+
 VEC = 4
 
 
@@ -12,5 +14,5 @@ VEC = 4
 def parts(rows, table, n_blocks, first, SPANS: tl.constexpr):
     k = first * 128 + tl.max_contiguous(tl.arange(0, SPANS * 128), 4)
     places = rows.to(tl.pointer_type(tl.float16))[:, None] + k[None, :]
-    q = tl.load(places, mask=(k < n_blocks)[None, :], other=0.0).to(tl.float32)
+    q = load_floats(places, k, n_blocks).to(tl.float32)
     return q[:, None, :], tl.full([1, 1, 1], 1.0, tl.float32), 0.0
