@@ -1,4 +1,8 @@
-"""From the name of a model to a `Session`: finds the file, has it planned, and loads it."""
+"""From the name of a model to a `Session`: finds the file, has it planned, and loads it.
+
+What a plan needs is imported first. What answers is imported while threads read the weights and
+the vocabulary, which hardly need Python.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.loader import Progress, load_model
-from octavo.engine.speculative import DraftRule, Source
 from octavo.errors import SettingError
 from octavo.gguf.reader import open_gguf
 from octavo.ops.backend import Backend
@@ -20,6 +23,7 @@ from octavo.plan.planner import Wishes, make_plan
 from octavo.settings import Settings
 
 if TYPE_CHECKING:
+    from octavo.engine.speculative import Source
     from octavo.session import Session
 
 FileProgress = Callable[[str, int, int | None], None]
@@ -67,7 +71,7 @@ def load(
         SettingError, MemoryPlanError: a wish is wrong, or does not fit.
     """
     path = locate(model)
-    operations, rule = _backend(backend), _draft_rule(speculate)
+    operations, sources = _backend(backend), _draft_sources(speculate)
     asked = _wishes(wishes, speculate, backend)
     folder = Path(cache_dir).expanduser() if cache_dir is not None else None
     keep = (folder, cache_dir_bytes) if folder is not None else None
@@ -81,12 +85,14 @@ def load(
                 "Leave the placement out, or use split or gpu with --device gpu.",
             )
         _set_limits(operations, made)
-        with ThreadPoolExecutor(1, "octavo-load") as pool:
+        with ThreadPoolExecutor(2, "octavo-load") as pool:
             weights = pool.submit(load_model, file, made, operations, progress)
-            # While the weights are read: its imports take a tenth of a second, the vocabulary too.
+            from octavo.text.tokenizer import Tokenizer
+
+            tokenizer = pool.submit(Tokenizer.prepared, file.metadata)
             from octavo.session import Session
 
-            return Session(file, made, operations, rule, weights, keep)
+            return Session(file, made, operations, sources, weights, tokenizer, keep)
 
 
 def plan_for(
@@ -162,7 +168,7 @@ def _fast_formats(backend: Backend) -> Collection[str]:
     return find()
 
 
-def _draft_rule(speculate: str) -> DraftRule:
+def _draft_sources(speculate: str) -> frozenset[Source]:
     if speculate not in _SOURCES:
         raise SettingError(f"speculate is {speculate!r}", f"Use one of: {', '.join(_SOURCES)}.")
-    return DraftRule(_SOURCES[speculate])
+    return _SOURCES[speculate]

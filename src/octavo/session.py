@@ -21,7 +21,7 @@ from octavo.chat import Answer, Chat, Messages, Reply, messages_of, params_of
 from octavo.engine.engine import Engine
 from octavo.engine.loader import fingerprint, hold_experts, split_experts
 from octavo.engine.places import Place
-from octavo.engine.speculative import DraftRule
+from octavo.engine.speculative import DraftRule, Source
 from octavo.engine.steps import Piece, Steps
 from octavo.errors import RequestError
 from octavo.experts.heat import heat_path
@@ -76,18 +76,18 @@ class Session:
         file: GGUFFile,
         plan: Plan,
         backend: Backend,
-        drafts: DraftRule,
+        drafts: frozenset[Source],
         model: Future[Model],
+        tokenizer: Future[Tokenizer],
         keep: tuple[Path, int] | None = None,
     ) -> None:
-        """`file` may be closed afterwards; its weights may still be on their way, as `model`.
+        """`file` may be closed afterwards; what is made of it may still be on its way.
 
         `keep`: where prefixes are saved, in how many bytes.
         """
         self.plan = plan
-        self.tokenizer = Tokenizer.from_metadata(file.metadata)
+        self.tokenizer = tokenizer.result()
         self.template = Template.from_metadata(file.metadata, self.tokenizer)
-        self.tokenizer.prepare()
         self._backend = backend
         self._model = model.result()
         cache = Cache(
@@ -117,7 +117,7 @@ class Session:
             prefixes=self._prefixes,
             max_running=plan.sequences,
             piece_tokens=plan.batch_tokens,
-            drafts=DraftRule(drafts.sources, max_tokens=plan.draft_tokens),
+            drafts=DraftRule(drafts, max_tokens=plan.draft_tokens),
             between=None if self.residents is None else self.residents.settle,
         )
         self._chat = Chat(self.engine, self.tokenizer, self.template)

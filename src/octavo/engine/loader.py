@@ -42,6 +42,7 @@ ALIGNMENT_BYTES = 64  # a cache line, and the widest vector
 # Large ones begin on a page: memory is pinned for a card in whole pages, no page twice.
 LARGE_BYTES, PAGE_BYTES = 1 << 16, 4096
 _CHUNK_BYTES = 16 << 20
+_CHUNK_PLACES = 512  # systems take 1024 in one call
 _THREADS = 2  # one waits for the disk or copies while the other does; more gained nothing
 _SAMPLES = 64
 _SAMPLE_BYTES = 4096
@@ -203,21 +204,38 @@ def read_tensors(
     return TensorsInMemory(file, dict(file.tensors), starts, memory)
 
 
-@dataclass(frozen=True)
 class _Chunk:
-    """A piece of a file and its place in memory."""
+    """Bytes in a row in a file, and the places in memory that they go to, one after the other."""
 
-    shard: int
-    offset: int
-    start: int
-    n_bytes: int
+    def __init__(self, shard: int, offset: int) -> None:
+        self.shard = shard
+        self.offset = offset
+        self.n_bytes = 0
+        self.places: list[tuple[int, int]] = []  # (start, bytes)
+
+    def takes(self, shard: int, offset: int) -> bool:
+        """Whether bytes of the file go on from here."""
+        is_next = (shard, offset) == (self.shard, self.offset + self.n_bytes)
+        return is_next and self.n_bytes < _CHUNK_BYTES and len(self.places) < _CHUNK_PLACES
+
+    def add(self, start: int, n_bytes: int) -> None:
+        self.places.append((start, n_bytes))
+        self.n_bytes += n_bytes
 
 
 def _chunks(tensors: list[TensorInfo], starts: Mapping[str, int]) -> Iterator[_Chunk]:
+    """Many tensors a chunk: the threads do not come back to Python, and wait for it, for each."""
+    chunk = None
     for tensor in tensors:
         for done in range(0, tensor.n_bytes, _CHUNK_BYTES):
-            n = min(_CHUNK_BYTES, tensor.n_bytes - done)
-            yield _Chunk(tensor.shard, tensor.offset + done, starts[tensor.name] + done, n)
+            offset = tensor.offset + done
+            if chunk is None or not chunk.takes(tensor.shard, offset):
+                if chunk is not None:
+                    yield chunk
+                chunk = _Chunk(tensor.shard, offset)
+            chunk.add(starts[tensor.name] + done, min(_CHUNK_BYTES, tensor.n_bytes - done))
+    if chunk is not None:
+        yield chunk
 
 
 class _Reading:
@@ -227,7 +245,7 @@ class _Reading:
         self, paths: tuple[Path, ...], memory: NDArray[np.uint8], n_bytes: int, progress: Progress
     ) -> None:
         self._paths = paths
-        self._memory = memory
+        self._memory = memory.data
         self._n_bytes = n_bytes
         self._progress = progress
         self._done = 0
@@ -252,20 +270,38 @@ class _Reading:
                 file.close()
 
     def _read(self, file: BinaryIO, chunk: _Chunk) -> None:
-        target = self._memory[chunk.start : chunk.start + chunk.n_bytes].data
-        file.seek(chunk.offset)
-        done = 0
-        while done < chunk.n_bytes:
-            n = file.readinto(target[done:])  # type: ignore[attr-defined]
+        places = [self._memory[start : start + n] for start, n in chunk.places]
+        offset = chunk.offset
+        while places:
+            n = _read_into(file, offset, places)
             if not n:
                 raise FileFormatError(
                     f"{self._paths[chunk.shard].name} became shorter while it was read",
                     "Do not change a model file while it is in use; fetch it again.",
                 )
-            done += n
+            offset += n
+            places = _left(places, n)
         with self._lock:
             self._done += chunk.n_bytes
             self._progress(self._done, self._n_bytes)
+
+
+def _read_into(file: BinaryIO, offset: int, places: list[memoryview]) -> int:
+    """Read from there on into some of the places. -> bytes; 0: the file has ended."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file.fileno(), places, offset)
+    file.seek(offset)  # Windows
+    n: int = file.readinto(places[0])  # type: ignore[attr-defined]
+    return n
+
+
+def _left(places: list[memoryview], n_bytes: int) -> list[memoryview]:
+    """The places behind the first bytes."""
+    for i, place in enumerate(places):
+        if n_bytes < len(place):
+            return [place[n_bytes:], *places[i + 1 :]]
+        n_bytes -= len(place)
+    return []
 
 
 def _fetch_ahead(paths: Sequence[Path]) -> None:

@@ -55,9 +55,12 @@ class Tokenizer:
         """
         return cls(metadata)
 
-    def prepare(self) -> None:
-        """Build what encoding needs now; otherwise the first text waits for it."""
-        _ = self._encoder, self._user_texts, self._parsed_texts, self.stop_ids, self.control_ids
+    @classmethod
+    def prepared(cls, metadata: Metadata) -> Tokenizer:
+        """The same with all that encoding needs; otherwise the first text waits for it."""
+        made = cls(metadata)
+        _ = made._encoder, made._user_texts, made._parsed_texts, made.stop_ids, made.control_ids
+        return made
 
     @property
     def vocab_size(self) -> int:
