@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from octavo.errors import OctavoError
 from octavo.server.fleet import Fleet
-from serving import END, Gate, ScriptedSession
+from octavo.types import SamplingParams
+from serving import END, Gate, ScriptedSession, ScriptedStream
 
 SECONDS = 20.0
 _ASKED = [{"role": "user", "content": "q"}]
@@ -54,12 +55,20 @@ class Portions(ScriptedSession):
 
     def __init__(self, template: str) -> None:
         super().__init__(template, context=4096)
-        self.next: list[str | OctavoError] = []
+        self._rng = random.Random()
 
     def begin(self, rng: random.Random) -> None:
         """Get ready for the next request."""
-        self.start_anew(*(rng.choice(SCRIPTS) for _ in range(8)))
+        self.start_anew()
+        self._rng = rng
         self.hold()
+
+    def submit(
+        self, ids: Sequence[int], params: SamplingParams, *, marks: Iterable[int] = ()
+    ) -> ScriptedStream:
+        # One that was stopped may still be asking, on a thread of its own.
+        self._scripts = [self._rng.choice(SCRIPTS)]
+        return super().submit(ids, params, marks=marks)
 
 
 class Visit:
