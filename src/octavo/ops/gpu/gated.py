@@ -64,6 +64,14 @@ def slot_of(ids, slots, pair, HAS_IDS: tl.constexpr, HAS_SLOTS: tl.constexpr):
 
 
 @triton.jit
+def _put(out, y, token, n_tokens, first, n_rows):
+    """y (TOKENS, ROWS) into out (T, n_rows) from `token` and row `first` on, as far as they go."""
+    t, row = tl.arange(0, y.shape[0]), first + tl.arange(0, y.shape[1])
+    mask = (t < n_tokens)[:, None] & (row < n_rows)[None, :]
+    tl.store(out + (token + t)[:, None].to(tl.int64) * n_rows + row[None, :], y, mask=mask)
+
+
+@triton.jit
 def few_gate_up(
     x, x_stride, ids, slots, hidden, scale, factors,
     gate, gate_stride, gate_table, up, up_stride, up_table,
@@ -99,31 +107,27 @@ def few_gate_up(
         fetch_rows(gate, n_rows, first, g_blocks * GATE_BYTES, ROWS)
         fetch_rows(up, n_rows, first, u_blocks * UP_BYTES, ROWS)
     relay.take_over()
-    slot = slot_of(ids, slots, pair, HAS_IDS, HAS_SLOTS)
+    slot = slot_of(ids, slots, pair, HAS_IDS, HAS_SLOTS).to(tl.int64)
     if slot >= 0:
         n_here = tl.minimum(TOKENS, n_tokens * n_used - pair)
         x += (pair // n_used).to(tl.int64) * x_stride
-        gate += slot.to(tl.int64) * gate_stride
-        up += slot.to(tl.int64) * up_stride
-        g_rows = weight_rows(gate, n_rows, first, g_blocks * GATE_BYTES, ROWS)
-        u_rows = weight_rows(up, n_rows, first, u_blocks * UP_BYTES, ROWS)
-        end, g_last, u_last = columns, g_blocks, u_blocks
+        g_rows = weight_rows(gate + slot * gate_stride, n_rows, first, g_blocks * GATE_BYTES, ROWS)
+        u_rows = weight_rows(up + slot * up_stride, n_rows, first, u_blocks * UP_BYTES, ROWS)
+        end, g_end, u_end = columns, g_blocks, u_blocks
         if IS_WHOLE:
-            end, g_last, u_last = None, None, None
+            end, g_end, u_end = None, None, None
         g = tl.zeros([TOKENS, ROWS, SPANS * 128 // GATE_VEC], tl.float32)
         u = tl.zeros([TOKENS, ROWS, SPANS * 128 // UP_VEC], tl.float32)
         for s in range(0, tl.cdiv(columns, 128), SPANS):
             xs = load_few(x, x_stride, n_here, s, end, GATE_RUN, GATE_VEC, SPANS, TOKENS)
             g += few_step(
-                xs, g_rows, gate_table, g_last, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC, SPANS
+                xs, g_rows, gate_table, g_end, s, gate_parts, GATE_HAS_OFFSET, GATE_VEC, SPANS
             )
             if GATE_RUN != UP_RUN or GATE_VEC != UP_VEC:
                 xs = load_few(x, x_stride, n_here, s, end, UP_RUN, UP_VEC, SPANS, TOKENS)
-            u += few_step(xs, u_rows, up_table, u_last, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS)
+            u += few_step(xs, u_rows, up_table, u_end, s, up_parts, UP_HAS_OFFSET, UP_VEC, SPANS)
         y = activate(tl.sum(g, 2), KIND) * tl.sum(u, 2)
-        t, row = tl.arange(0, TOKENS), first + tl.arange(0, ROWS)
-        mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
-        tl.store(hidden + (pair + t)[:, None].to(tl.int64) * n_rows + row[None, :], y, mask=mask)
+        _put(hidden, y, pair, n_here, first, n_rows)
         if HAS_SCALE:  # noqa: SIM102 (the compiler drops a branch by its constant alone)
             if tl.program_id(0) == 0:
                 _put_factors(x, x_stride, n_here, scale, factors + pair, columns, TOKENS)
@@ -188,10 +192,7 @@ def few_down(
                 if HAS_FACTORS:
                     xs *= tl.load(factors + pair + t, mask=t < n_here, other=0.0)[:, None]
                 total += few_step(xs, rows, table, last, s, parts, HAS_OFFSET, VEC, SPANS)
-    row = first + tl.arange(0, ROWS)
-    places = out + (token + t)[:, None].to(tl.int64) * n_rows + row[None, :]
-    mask = (t < n_here)[:, None] & (row < n_rows)[None, :]
-    tl.store(places, tl.sum(total, 2), mask=mask)
+    _put(out, tl.sum(total, 2), token, n_here, first, n_rows)
 
 
 @triton.jit

@@ -11,5 +11,7 @@ try:
 except ImportError:  # a Triton that does not have it yet
     cuda_capability_geq = None
 
+__all__ = ["IS_KNOWN", "cuda_capability_geq"]
+
 # Only where this holds may `cuda_capability_geq` be asked, in an `if` of its own.
 IS_KNOWN = tl.constexpr(cuda_capability_geq is not None and not IS_INTERPRETED)
