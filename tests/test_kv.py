@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +154,20 @@ def test_arena_is_zeroed_aligned_and_writable() -> None:
         assert not memory.any()
         memory[:] = 1
         assert n == 0 or memory.ctypes.data % 4096 == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident pages are counted in /proc")
+def test_what_fills_slowly_begins_with_small_pages() -> None:
+    def resident_bytes() -> int:
+        n_pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return n_pages * mmap.PAGESIZE
+
+    memory = [arena.allocate(8 << 20, fills_slowly=True) for _ in range(32)]
+    before = resident_bytes()
+    for each in memory:
+        each[5000] = 1
+        assert not each[:5000].any()
+    assert resident_bytes() - before < 32 << 20  # huge pages would be 64 MiB
 
 
 def test_pool_shares_and_frees() -> None:

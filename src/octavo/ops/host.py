@@ -17,7 +17,7 @@ from octavo.ops.weight import Weight
 
 def alloc(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     n_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    return arena.allocate(n_bytes).view(dtype).reshape(shape)
+    return arena.allocate(n_bytes, fills_slowly=True).view(dtype).reshape(shape)
 
 
 def host(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
