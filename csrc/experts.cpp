@@ -91,7 +91,8 @@ struct Layer {
     Pairs pairs;
     bool tiled;  // panels instead of dot products
     Matrix gate, up, down;
-    bool fused;  // gate holds gate rows, then up rows
+    bool fused;      // gate holds gate rows, then up rows
+    bool quantises;  // gate and up leave their results quantised, in hidden.quant
     Activation activation;
     int hidden_dim;
     int out_dim;
@@ -153,7 +154,7 @@ class GateUp final : public Op {
 
     int prepare(int n_threads) override {
         chunks_.cut(layer_->pairs, layer_->tiled, layer_->hidden_dim, layer_->gate.rows.row_bytes,
-                    n_threads);
+                    layer_->quantises ? kGroup : kPanelRows, n_threads);
         return chunks_.count();
     }
 
@@ -175,11 +176,11 @@ class GateUp final : public Op {
         void* scratch = u + n_floats;
         multiply(gate, l.x, *place.group, place.from, place.to, l.tiled, g, stride, scratch);
         multiply(up, l.x, *place.group, place.from, place.to, l.tiled, u, stride, scratch);
-        for (int i = place.from; i < place.to; ++i) {
-            float* out = l.hidden_rows +
-                         static_cast<size_t>(place.group->first + i) * l.hidden_dim + place.row0;
-            activate(l.activation, g + (i - place.from) * stride, u + (i - place.from) * stride,
-                     n_rows, out);
+        for (int i = place.from; i < place.to; ++i, g += stride, u += stride) {
+            const int position = place.group->first + i;
+            float* out = l.hidden_rows + static_cast<size_t>(position) * l.hidden_dim + place.row0;
+            activate(l.activation, g, u, n_rows, l.quantises ? g : out);
+            if (l.quantises) quantise_columns(g, n_rows, l.hidden.quant, position, place.row0);
         }
     }
 
@@ -199,7 +200,7 @@ class Down final : public Op {
 
     int prepare(int n_threads) override {
         chunks_.cut(layer_->pairs, layer_->tiled, layer_->out_dim, layer_->down.rows.row_bytes,
-                    n_threads);
+                    kPanelRows, n_threads);
         return chunks_.count();
     }
 
@@ -219,7 +220,64 @@ class Down final : public Op {
     GroupChunks chunks_;
 };
 
-// out of a token: its pairs' results, weighted, in the order of its experts.
+// out[i] of a token, n of its columns: its pairs' results, weighted, in the order of its experts.
+// Results of the pair at sorted position p: results + p * stride.
+void combine(const Pairs& pairs, int token, const float* weights, const float* results,
+             int64_t stride, int n, float* out) {
+    const int32_t* position = pairs.position + token * pairs.n_used;
+    weights += token * pairs.n_used;
+    for (int i = 0; i < n; i += kLanes) {
+        const int some = n - i < kLanes ? n - i : kLanes;
+        F total = zero();
+        for (int j = 0; j < pairs.n_used; ++j) {
+            if (position[j] < 0) continue;
+            const float* result = results + position[j] * stride;
+            total = fma(load_first(result + i, some), splat(weights[j]), total);
+        }
+        store_first(out + i, total, some);
+    }
+}
+
+// Of few tokens: down and the sum over a token's experts, some rows of all experts a chunk. What
+// they give stays in the processor's cache.
+class DownCombine final : public Op {
+  public:
+    DownCombine(Layer* layer, const float* weights, float* out)
+        : layer_(layer), weights_(weights), out_(out) {}
+
+    int prepare(int n_threads) override {
+        const double row_bytes =
+            static_cast<double>(layer_->pairs.n_groups) * layer_->down.rows.row_bytes;
+        chunks_ = chunks_of(layer_->out_dim, row_bytes,
+                            stream_bytes(row_bytes * layer_->out_dim, n_threads));
+        chunks_.per_chunk = round_up(chunks_.per_chunk, kPanelRows);
+        return chunks_.count();
+    }
+
+    void run(int chunk, Thread& thread) override {
+        const Layer& l = *layer_;
+        const int row0 = chunks_.begin(chunk), row1 = chunks_.end(chunk), n_rows = row1 - row0;
+        auto* results = static_cast<float*>(
+            thread.scratch(static_cast<size_t>(l.pairs.count()) * n_rows * sizeof(float)));
+        for (int i = 0; i < l.pairs.n_groups; ++i) {
+            const Group& group = l.pairs.groups[i];
+            multiply(rows_of(l.down, l.out_dim, group.expert, row0, row1), l.hidden, group, 0,
+                     group.n, /*tiled=*/false, results + static_cast<size_t>(group.first) * n_rows,
+                     n_rows, nullptr);
+        }
+        for (int t = 0; t < l.pairs.n_tokens; ++t)
+            combine(l.pairs, t, weights_, results, n_rows, n_rows,
+                    out_ + static_cast<size_t>(t) * l.out_dim + row0);
+    }
+
+  private:
+    Layer* layer_;
+    const float* weights_;
+    float* out_;
+    Chunks chunks_;
+};
+
+// The sum of many tokens.
 class Combine final : public Op {
   public:
     Combine(const Layer* layer, const float* weights, float* out)
@@ -232,21 +290,10 @@ class Combine final : public Op {
     }
 
     void run(int chunk, Thread&) override {
-        const int n_used = layer_->pairs.n_used, n = layer_->out_dim;
-        for (int t = chunks_.begin(chunk); t < chunks_.end(chunk); ++t) {
-            const int32_t* position = layer_->pairs.position + t * n_used;
-            const float* weights = weights_ + t * n_used;
-            for (int i = 0; i < n; i += kLanes) {
-                const int some = n - i < kLanes ? n - i : kLanes;
-                F total = zero();
-                for (int j = 0; j < n_used; ++j) {
-                    if (position[j] < 0) continue;
-                    const float* result = layer_->results + static_cast<size_t>(position[j]) * n;
-                    total = fma(load_first(result + i, some), splat(weights[j]), total);
-                }
-                store_first(out_ + static_cast<size_t>(t) * n + i, total, some);
-            }
-        }
+        const int n = layer_->out_dim;
+        for (int t = chunks_.begin(chunk); t < chunks_.end(chunk); ++t)
+            combine(layer_->pairs, t, weights_, layer_->results, n, n,
+                    out_ + static_cast<size_t>(t) * n);
     }
 
   private:
@@ -311,23 +358,45 @@ Factor factor_of(Program& program, Layer* layer, const Heads& x, const int32_t* 
     return factor;
 }
 
-// Adds everything up to the pairs' results.
-void add_feed_forward(Program& program, Layer* layer, const Heads& x) {
+// What gate and up leave to down. Of few tokens each chunk of theirs quantises its own columns, but
+// for those that are put side by side.
+void add_hidden(Program& program, Layer* layer) {
+    const Pairs& pairs = layer->pairs;
+    const bool beside = pairs.n_experts == 1 && pairs.n_tokens > 2;
+    layer->quantises = !layer->tiled && !layer->down.format->is_float && !beside;
+    if (layer->quantises) {
+        layer->hidden.quant = quant_rows(program, pairs.count(), layer->hidden_dim);
+        return;
+    }
+    layer->hidden_rows =
+        array<float>(program, static_cast<size_t>(pairs.count()) * layer->hidden_dim);
+    const Heads hidden{layer->hidden_rows, layer->hidden_dim, 0, pairs.count(), 1,
+                       layer->hidden_dim};
+    const Matrix* down[] = {&layer->down};
+    layer->hidden = factor_of(program, layer, hidden, nullptr, down, 1);
+}
+
+// Adds everything. Without weights, out is the result of each token's one pair.
+void add_feed_forward(Program& program, Layer* layer, const Heads& x, const float* weights,
+                      float* out) {
     Pairs& pairs = layer->pairs;
     pairs.groups = array<Group>(program, pairs.n_experts);
     pairs.token_of = array<int32_t>(program, pairs.count());
     pairs.position = array<int32_t>(program, pairs.count());
-    layer->hidden_rows =
-        array<float>(program, static_cast<size_t>(pairs.count()) * layer->hidden_dim);
     program.add(new Sort(&pairs));
     const Matrix* first[] = {&layer->gate, layer->fused ? &layer->gate : &layer->up};
     layer->x = factor_of(program, layer, x, pairs.token_of, first, 2);
     program.add(new GateUp(layer));
-    const Heads hidden{layer->hidden_rows, layer->hidden_dim, 0, pairs.count(), 1,
-                       layer->hidden_dim};
-    const Matrix* second[] = {&layer->down};
-    layer->hidden = factor_of(program, layer, hidden, nullptr, second, 1);
+    add_hidden(program, layer);
+    if (weights && !layer->tiled && pairs.count() <= kFewPairs) {
+        program.add(new DownCombine(layer, weights, out));
+        return;
+    }
+    layer->results = out;
+    if (weights)
+        layer->results = array<float>(program, static_cast<size_t>(pairs.count()) * layer->out_dim);
     program.add(new Down(layer));
+    if (weights) program.add(new Combine(layer, weights, out));
 }
 
 }  // namespace
@@ -343,15 +412,12 @@ void glu(Program& program, const GluArgs& args) {
     layer->activation = args.activation;
     layer->hidden_dim = args.gate.rows.n_rows;
     layer->out_dim = args.down.rows.n_rows;
-    layer->results = args.out;
-    if (args.scale)
-        layer->results =
-            array<float>(program, static_cast<size_t>(args.x.n_tokens) * layer->out_dim);
-    add_feed_forward(program, layer, args.x);
-    if (!args.scale) return;
-    auto* weights = array<float>(program, args.x.n_tokens);
-    program.add(new SharedWeights(args.x, args.scale, weights));
-    program.add(new Combine(layer, weights, args.out));
+    float* weights = nullptr;
+    if (args.scale) {
+        weights = array<float>(program, args.x.n_tokens);
+        program.add(new SharedWeights(args.x, args.scale, weights));
+    }
+    add_feed_forward(program, layer, args.x, weights, args.out);
 }
 
 void experts(Program& program, const ExpertsArgs& args) {
@@ -370,10 +436,7 @@ void experts(Program& program, const ExpertsArgs& args) {
     layer->activation = args.activation;
     layer->hidden_dim = args.down.rows.n_columns;
     layer->out_dim = args.down.rows.n_rows / args.n_experts;
-    layer->results =
-        array<float>(program, static_cast<size_t>(layer->pairs.count()) * layer->out_dim);
-    add_feed_forward(program, layer, args.x);
-    program.add(new Combine(layer, args.weights, args.out));
+    add_feed_forward(program, layer, args.x, args.weights, args.out);
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -67,6 +67,7 @@ class Companion {
     size_t run(Pool& pool, size_t first, double seconds) {
         const auto patience =
             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+        pool.stir();  // between two steps the workers may have gone to sleep
         for (size_t i = first; i < layers_.size(); ++i) {
             const auto number = static_cast<uint32_t>(i + 1);
             const auto began = Clock::now();

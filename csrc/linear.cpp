@@ -2,6 +2,8 @@
 // all weights that share x. Many tokens: matmul.h.
 #include "linear.h"
 
+#include <cstring>
+
 #include "chunks.h"
 #include "level.h"
 #include "matmul.h"
@@ -35,11 +37,18 @@ QuantRow row_of(const QuantRows& rows, int row) {
             const_cast<int32_t*>(rows.whole16) + at / 16};
 }
 
-// kSpan values: 8 groups.
-void quantise_span(const float* x, const QuantRow& out) {
+// The arrays `n` groups further on.
+QuantRow behind(const QuantRow& row, int n) {
+    return {row.q + n * kGroup, row.scale + n,   row.sum32 + n,
+            row.sum16 + 2 * n,  row.whole32 + n, row.whole16 + 2 * n};
+}
+
+// A few groups, at most 8.
+template <int kGroups>
+void quantise_groups(const float* x, const QuantRow& out) {
     F8 peaks[8];
     for (int g = 0; g < 8; ++g) {
-        const float* p = x + g * kGroup;
+        const float* p = x + (g < kGroups ? g : 0) * kGroup;
         peaks[g] =
             max(max(abs(load8(p)), abs(load8(p + 8))), max(abs(load8(p + 16)), abs(load8(p + 24))));
     }
@@ -48,10 +57,10 @@ void quantise_span(const float* x, const QuantRow& out) {
     for (int g = 0; g < 8; ++g)
         if (peak[g] < kTiny) peak[g] = 0.0f;
     store(scale, div(load8(peak), splat8(127.0f)));
-    for (int g = 0; g < 8; ++g) inverse[g] = peak[g] == 0.0f ? 0.0f : 127.0f / peak[g];
-    store(out.scale, load8(scale));
+    for (int g = 0; g < kGroups; ++g) inverse[g] = peak[g] == 0.0f ? 0.0f : 127.0f / peak[g];
+    std::memcpy(out.scale, scale, kGroups * sizeof(float));
     I sums[8];
-    for (int g = 0; g < 8; ++g) {
+    for (int g = 0; g < kGroups; ++g) {
         const float* p = x + g * kGroup;
         const F8 factor = splat8(inverse[g]);
         const B q = to_bytes(mul(load8(p), factor), mul(load8(p + 8), factor),
@@ -59,10 +68,11 @@ void quantise_span(const float* x, const QuantRow& out) {
         store(out.q + g * kGroup, q);
         sums[g] = dot_unsigned(zero_integers(), splat_byte(1), q);
     }
-    for (int g = 0; g < 8; g += 4) {
+    for (int g = kGroups; g < 8; ++g) sums[g] = sums[0];
+    for (int g = 0; g < kGroups; g += 4) {
         int32_t halves[8];  // the first 16 of four groups, then the last 16 of them
         store(halves, half_sums(sums[g], sums[g + 1], sums[g + 2], sums[g + 3]));
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 4 && g + i < kGroups; ++i) {
             const float s = scale[g + i];
             const int32_t both = halves[i] + halves[i + 4];
             out.whole16[2 * (g + i)] = halves[i];
@@ -75,21 +85,18 @@ void quantise_span(const float* x, const QuantRow& out) {
     }
 }
 
+constexpr int kSpanGroups = kSpan / kGroup;
+
 void quantise_row(const float* x, int n_columns, QuantRow out) {
     for (int column = 0; column < n_columns; column += kSpan) {
         if (column + kSpan <= n_columns) {
-            quantise_span(x + column, out);
+            quantise_groups<kSpanGroups>(x + column, out);
         } else {
             float last[kSpan] = {};
             for (int i = 0; i < n_columns - column; ++i) last[i] = x[column + i];
-            quantise_span(last, out);
+            quantise_groups<kSpanGroups>(last, out);
         }
-        out.q += kSpan;
-        out.scale += kSpan / 32;
-        out.sum32 += kSpan / 32;
-        out.sum16 += kSpan / 16;
-        out.whole32 += kSpan / 32;
-        out.whole16 += kSpan / 16;
+        out = behind(out, kSpanGroups);
     }
 }
 
@@ -215,9 +222,21 @@ void multiply_many(Program& program, const LinearArgs& args, const QuantRows& qu
 
 }  // namespace
 
+QuantRows quant_rows(Program& program, int n_rows, int n_columns) {
+    const size_t n_bytes = quant_rows_bytes(n_rows, n_columns);
+    void* memory = program.buffer(n_bytes);
+    std::memset(memory, 0, n_bytes);  // what lies behind the last column counts as zeros
+    return quant_rows_in(memory, n_rows, n_columns);
+}
+
+void quantise_columns(const float* x, int n_columns, const QuantRows& rows, int row, int column) {
+    QuantRow out = behind(row_of(rows, row), column / kGroup);
+    for (int i = 0; i < n_columns; i += kGroup, out = behind(out, 1))
+        quantise_groups<1>(x + i, out);
+}
+
 QuantRows quantise(Program& program, const Heads& x, bool beside) {
-    QuantRows rows =
-        quant_rows_in(program.buffer(quant_rows_bytes(x.n_tokens, x.dim)), x.n_tokens, x.dim);
+    QuantRows rows = quant_rows(program, x.n_tokens, x.dim);
     SideGroup* side = nullptr;
     if (beside && x.n_tokens > 2 && x.n_tokens <= kDotTokens) {
         const size_t n_bytes = rows.padded / 32 * sizeof(SideGroup);

@@ -10,4 +10,11 @@ namespace octavo::OCTAVO_LEVEL {
 // `dot` takes so.
 QuantRows quantise(Program& program, const Heads& x, bool beside);
 
+// Room for rows that the caller quantises, group by group; zeros.
+QuantRows quant_rows(Program& program, int n_rows, int n_columns);
+
+// Columns column .. column + n_columns - 1 of a row, both multiples of 32, from x: the same bits as
+// if the whole row were quantised.
+void quantise_columns(const float* x, int n_columns, const QuantRows& rows, int row, int column);
+
 }  // namespace octavo::OCTAVO_LEVEL

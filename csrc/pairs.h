@@ -18,6 +18,10 @@ struct Group {
     int first_chunk;  // of the operation that is being cut into chunks
 };
 
+// Up to here, sorting by comparison is faster than counting for all experts, and the results of
+// some rows fit into the processor's nearest cache.
+constexpr int kFewPairs = 64;
+
 // The pairs of a step, sorted by expert. Filled anew in every run, by the first operation.
 struct Pairs {
     const int32_t* ids;  // (T, k), below 0: left out; nullptr: every token uses expert 0
@@ -35,6 +39,41 @@ struct Pairs {
     int most_tiles() const { return count() / kTileTokens + n_experts; }
 
     void sort() {
+        n_groups = n_tiles = 0;
+        if (count() <= kFewPairs)
+            sort_few();
+        else
+            sort_many();
+        for (int i = 0; i < n_groups; ++i) {
+            groups[i].first_tile = n_tiles;
+            n_tiles += (groups[i].n + kTileTokens - 1) / kTileTokens;
+        }
+    }
+
+  private:
+    // Puts one pair after the other in its place among those before.
+    void sort_few() {
+        int32_t pairs[kFewPairs];
+        int n = 0;
+        for (int i = 0; i < count(); ++i) {
+            position[i] = -1;
+            if (expert_of(i) < 0) continue;
+            int at = n++;
+            for (; at > 0 && expert_of(pairs[at - 1]) > expert_of(i); --at)
+                pairs[at] = pairs[at - 1];
+            pairs[at] = i;
+        }
+        for (int at = 0; at < n; ++at) {
+            const int expert = expert_of(pairs[at]);
+            if (at == 0 || expert != groups[n_groups - 1].expert)
+                groups[n_groups++] = {expert, at, 0, 0, 0};
+            ++groups[n_groups - 1].n;
+            position[pairs[at]] = at;
+            token_of[at] = pairs[at] / n_used;
+        }
+    }
+
+    void sort_many() {
         // Groups are indexed by expert first; those without pairs are dropped at the end.
         for (int e = 0; e < n_experts; ++e) groups[e] = {e, 0, 0, 0, 0};
         for (int i = 0; i < count(); ++i)
@@ -45,25 +84,21 @@ struct Pairs {
             position[i] = expert_of(i) < 0 ? -1 : groups[expert_of(i)].first_chunk++;
             if (position[i] >= 0) token_of[position[i]] = i / n_used;
         }
-        n_groups = n_tiles = 0;
-        for (int e = 0; e < n_experts; ++e) {
-            if (groups[e].n == 0) continue;
-            groups[n_groups] = groups[e];
-            groups[n_groups++].first_tile = n_tiles;
-            n_tiles += (groups[e].n + kTileTokens - 1) / kTileTokens;
-        }
+        for (int e = 0; e < n_experts; ++e)
+            if (groups[e].n > 0) groups[n_groups++] = groups[e];
     }
 };
 
 // Chunks over (group, block of its pairs, block of weight rows).
 class GroupChunks {
   public:
-    void cut(Pairs& pairs, bool tiled, int n_rows, size_t row_bytes, int n_threads) {
+    // Of matrices of n_rows rows; blocks of few tokens are multiples of `granule` rows.
+    void cut(Pairs& pairs, bool tiled, int n_rows, size_t row_bytes, int granule, int n_threads) {
         pairs_ = &pairs;
         const double n_bytes = static_cast<double>(pairs.n_groups) * n_rows * row_bytes;
         const int most = static_cast<int>(stream_bytes(n_bytes, n_threads) / row_bytes);
-        const int few = (most + kPanelRows / 2) / kPanelRows * kPanelRows;
-        block_rows_ = tiled ? kTileRows : few < kPanelRows ? kPanelRows : few;
+        const int few = (most + granule / 2) / granule * granule;
+        block_rows_ = tiled ? kTileRows : few < granule ? granule : few;
         block_pairs_ = tiled ? kChunkTiles * kTileTokens : pairs.count();
         n_row_blocks_ = (n_rows + block_rows_ - 1) / block_rows_;
         n_chunks_ = 0;

@@ -29,7 +29,8 @@ int chunk_of(uint64_t cursor) {
 }
 
 // Polls briefly, then offers the core to others: a waiting thread must not starve the one it
-// waits for when both share a core with another program.
+// waits for when both share a core with another program. Not sooner than a layer of a step takes
+// on a card: who offers it all the time slows the thread that works beside it on the same core.
 class Backoff {
   public:
     void wait() {
@@ -41,7 +42,7 @@ class Backoff {
     bool is_long() const { return n_polls_ > kPolls + kYields; }
 
   private:
-    static constexpr int kPolls = 400;    // some 10 us
+    static constexpr int kPolls = 5000;   // some 0.1 ms
     static constexpr int kYields = 1000;  // some 1 ms when nobody else wants the core
     int n_polls_ = 0;
 };
@@ -78,29 +79,37 @@ void Pool::run(Op* const* ops, int n_ops) {
     n_ops_ = n_ops;
     advance(-1, *threads_[0]);
     if (op_of(cursor_.load(std::memory_order_relaxed)) == static_cast<int>(kIdleOp)) return;
-    generation_.fetch_add(2);
-    if (n_parked_.load() > 0) generation_.notify_all();
+    stir();
     work(*threads_[0]);
 }
 
-// Takes chunks until the program's end.
+void Pool::stir() {
+    generation_.fetch_add(2);
+    if (n_parked_.load() > 0) generation_.notify_all();
+}
+
+// Takes chunks until the program's end. What a thread has done it tells when no chunk of the
+// operation is left to take: once, since all of them write the same place.
 void Pool::work(Thread& thread) {
     Backoff backoff;
+    int n_own = 0;
     for (;;) {
         uint64_t cursor = cursor_.load(std::memory_order_acquire);
-        if (op_of(cursor) == static_cast<int>(kIdleOp)) return;
-        if (chunk_of(cursor) >= n_chunks_of(cursor)) {
-            backoff.wait();
-            continue;
-        }
-        cursor = cursor_.fetch_add(1, std::memory_order_acq_rel);
+        if (chunk_of(cursor) < n_chunks_of(cursor))
+            cursor = cursor_.fetch_add(1, std::memory_order_acq_rel);
         const int op = op_of(cursor);
         if (op == static_cast<int>(kIdleOp)) return;
-        if (chunk_of(cursor) >= n_chunks_of(cursor)) continue;
-        backoff = Backoff();
-        ops_[op]->run(chunk_of(cursor), thread);
-        if (n_done_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_chunks_of(cursor))
-            advance(op, thread);
+        if (chunk_of(cursor) < n_chunks_of(cursor)) {
+            backoff = Backoff();
+            ops_[op]->run(chunk_of(cursor), thread);
+            ++n_own;
+        } else if (n_own == 0) {
+            backoff.wait();
+        } else {
+            const int n_before = n_done_.fetch_add(n_own, std::memory_order_acq_rel);
+            if (n_before + n_own == n_chunks_of(cursor)) advance(op, thread);
+            n_own = 0;
+        }
     }
 }
 

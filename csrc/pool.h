@@ -14,7 +14,7 @@ namespace octavo {
 
 // All threads take chunks from one cursor: (operation, chunks in it, next chunk) in 64 bits. The
 // thread that finishes an operation's last chunk moves the cursor on; nobody waits for a thread
-// that holds no chunk, so a worker that the system has descheduled costs its own share only.
+// that has taken no chunk, so a worker that the system has descheduled costs its own share only.
 class Pool {
   public:
     explicit Pool(int n_threads);
@@ -26,6 +26,9 @@ class Pool {
 
     // Runs ops[0], ops[1], ... to their end; the caller works too. A second caller waits.
     void run(Op* const* ops, int n_ops);
+
+    // Wakes the workers, for a program that is about to come.
+    void stir();
 
   private:
     void work(Thread& thread);

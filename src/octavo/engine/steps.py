@@ -61,8 +61,9 @@ class Steps:
         *,
         before: Callable[[], None] = lambda: None,
     ) -> None:
-        """`between` is called after each step of the trunk, when it is done: the next step, of the
-        draft block too, sees what it did. `before` is called right before anything is computed.
+        """`between` is called with each step of the trunk, when the processor's part of it is done:
+        the next step, of the draft block too, sees what it did. `before` is called right before
+        anything is computed.
         """
         self._between = between
         self._before = before
@@ -86,10 +87,7 @@ class Steps:
         and `hidden` has the rows of `logits`.
         """
         part = "trunk" if every_hidden else "outputs"
-        out = self._go(part, pieces, _NO_HIDDEN, record)
-        if self._between is not None:
-            self._between()
-        return out
+        return self._go(part, pieces, _NO_HIDDEN, record, self._between)
 
     def draft(self, pieces: Sequence[Piece], hidden: Array, record: bool = False) -> Output:
         """The draft block; `hidden` (T, D) as in `Model.draft`."""
@@ -107,7 +105,14 @@ class Steps:
             self._go("trunk", [piece] * at_once, _NO_HIDDEN, record=not is_prompt)
         self._recorded.clear()
 
-    def _go(self, part: str, pieces: Sequence[Piece], hidden: Array, record: bool) -> Output:
+    def _go(
+        self,
+        part: str,
+        pieces: Sequence[Piece],
+        hidden: Array,
+        record: bool,
+        between: Callable[[], None] | None = None,
+    ) -> Output:
         key = _shape(part, pieces)
         known = self._recorded.pop(key, None)
         if known is not None:
@@ -115,8 +120,15 @@ class Steps:
             _fill(known.batch, pieces)
             np.copyto(known.hidden, hidden)
             self._before()
-            known.step.replay()
+            known.step.replay(between)
             return known.step.result
+        out = self._first(part, pieces, hidden, record)
+        if between is not None:
+            between()
+        return out
+
+    def _first(self, part: str, pieces: Sequence[Piece], hidden: Array, record: bool) -> Output:
+        """A step that is not known; with `record` it will be."""
         batch = Batch.empty(
             sum(len(p.ids) for p in pieces),
             len(pieces),
@@ -133,7 +145,7 @@ class Steps:
             return step()
         self._make_room(batch.n_tokens)
         captured = ops.capture(step, self._backend)
-        self._recorded[key] = Recorded(batch, own, captured)
+        self._recorded[_shape(part, pieces)] = Recorded(batch, own, captured)
         return captured.result
 
     def _make_room(self, n_tokens: int) -> None:

@@ -24,12 +24,15 @@ Held = TypeVar("Held", covariant=True)
 
 
 class Captured(Protocol[Held]):
-    """A recorded step: `result` is what it returned; `replay` computes it again in place."""
+    """A recorded step: `result` is what it returned; `replay` computes it again in place.
+
+    `meanwhile` is called when the processor has nothing left to compute of it; a card may have.
+    """
 
     @property
     def result(self) -> Held: ...
 
-    def replay(self) -> None: ...
+    def replay(self, meanwhile: Callable[[], None] | None = None) -> None: ...
 
 
 class Memory(Protocol):

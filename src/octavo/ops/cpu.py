@@ -89,9 +89,11 @@ class Recording(Generic[Result]):
         self.program = _native.Program()
         self.kept: list[Any] = []
 
-    def replay(self) -> None:
+    def replay(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Run the recorded operations again on the same arrays."""
         self.program.run(pool())
+        if meanwhile is not None:
+            meanwhile()
 
 
 def capture(step: Callable[[], Result]) -> Recording[Result]:

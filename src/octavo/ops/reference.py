@@ -186,9 +186,11 @@ class Replay(Generic[Result]):
     step: Callable[[], Result]
     result: Result
 
-    def replay(self) -> None:
+    def replay(self, meanwhile: Callable[[], None] | None = None) -> None:
         for old, new in zip(_arrays(self.result), _arrays(self.step()), strict=True):
             np.copyto(old, new)
+        if meanwhile is not None:
+            meanwhile()
 
 
 def capture(step: Callable[[], Result]) -> Replay[Result]:

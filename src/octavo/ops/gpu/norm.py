@@ -7,6 +7,7 @@ import triton.language as tl
 
 from octavo.ops.gpu import relay
 from octavo.ops.gpu.device import Tensor, empty
+from octavo.ops.gpu.graph import may_cut
 from octavo.ops.gpu.weights import floats
 from octavo.ops.weight import Weight
 
@@ -48,6 +49,8 @@ def _norm(
 def norm(
     x: Tensor, w: Weight, eps: float, residual: Tensor | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
+    if residual is not None:
+        may_cut()
     out = empty(*x.shape)
     total = None if residual is None else empty(*x.shape)
     n_heads = x.shape[1] if x.dim() == 3 else 1
