@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,12 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from starlette.testclient import TestClient
 
 from octavo.errors import OctavoError
+from octavo.server.app import make_app
+from octavo.server.fleet import Fleet
+from octavo.server.resident import Resident
 from octavo.server.wire.items import hidden, read_items
 from octavo.server.wire.openai import ChatBody
 from octavo.server.wire.responses import ResponsesBody
@@ -192,9 +197,8 @@ def test_what_is_not_stored_is_not_there() -> None:
 
 
 def test_the_store_is_bounded() -> None:
-    def stored(id: str, n_chars: int, **repeated: str) -> Stored:
-        response = {"id": id, "output": [], **repeated}
-        return Stored(response, [], (Message("user", "x" * n_chars),))
+    def stored(id: str, n_chars: int, n_bytes: int = 20) -> Stored:
+        return Stored({"id": id, "output": []}, [], (Message("user", "x" * n_chars),), n_bytes)
 
     store = ResponseStore(max_responses=2, max_bytes=10_000)
     for id in "abc":
@@ -210,9 +214,39 @@ def test_the_store_is_bounded() -> None:
     assert not store.delete("f")
     store.put(stored("g", 8999))
     assert store.get("g")
-    store.put(stored("h", 10, instructions="x" * 9000))  # which the response repeats
+    store.put(stored("h", 10, n_bytes=9000))
     assert not store.get("g")
     assert store.get("h")
+
+
+def test_what_is_referred_to_counts_where_it_is_kept() -> None:
+    """Else a chain of references would keep what went long ago, beyond every bound."""
+    store = ResponseStore(max_bytes=10_000)
+    item = {"id": "i", "type": "message", "role": "user", "content": "x" * 4000}
+    store.put(Stored({"id": "a", "output": [item]}, [], (), 4100))
+    reference = {"type": "item_reference", "id": "i"}
+    store.put(Stored({"id": "b", "output": []}, [reference], (), 100))
+    kept = store.get("b")
+    assert kept is not None
+    assert kept.input == [item]
+    assert kept.n_bytes > 4100
+    store.put(Stored({"id": "c", "output": []}, [reference], (), 100))
+    assert not store.get("a")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_all_that_a_response_holds_is_counted(stream: bool) -> None:
+    """Question, answer, and the instructions that the answer repeats."""
+    session = ScriptedSession(PLAIN, "b" * 500 + END, context=20_000)
+    fleet = Fleet([Resident(lambda report, plan: session, "m")])
+    app = make_app(fleet)
+    body = {"input": "a" * 2000, "instructions": "c" * 3000, "stream": stream}
+    with TestClient(app, base_url="http://localhost") as client:
+        while fleet.first.state != "ready":
+            time.sleep(0.001)
+        assert client.post("/v1/responses", json=body).status_code == 200
+    (kept,) = app.state.responses._kept.values()
+    assert kept.n_bytes >= 2000 + 500 + 2 * 3000
 
 
 def test_how_it_ended() -> None:

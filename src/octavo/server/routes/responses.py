@@ -42,24 +42,29 @@ async def responses(body: ResponsesBody, request: Request) -> Response:
     piece = resident.session.tokenizer.piece if body.wants_logprobs else None
     writer = ResponseWriter(resident.name, body, feed.answers[0], piece)
 
-    def keep(answer: Answer, response: dict[str, Any]) -> None:
+    n_asked = len(await request.body())
+
+    def keep(answer: Answer, response: dict[str, Any], sent: bytes | memoryview) -> None:
         if body.is_stored:
             said = Message("assistant", answer.content, answer.reasoning, tuple(answer.tool_calls))
             items = listed(body.input, writer.id)
-            _store(request).put(Stored(response, items, (*talk, said)))
+            n_bytes = n_asked + len(sent)
+            _store(request).put(Stored(response, items, (*talk, said), n_bytes))
 
     if not body.stream:
         (answer,) = await feed.whole(request)
         whole = writer.whole()
-        keep(answer, whole)
-        return Json(whole)
+        reply = Json(whole)
+        keep(answer, whole, reply.body)
+        return reply
 
     def write(_: int, event: Event | Answer) -> bytes:
         if not isinstance(event, Answer):
             return _joined(writer.event(event))
         last = list(writer.end())
-        keep(event, last[-1][1]["response"])
-        return _joined(last)
+        sent = _joined(last)
+        keep(event, last[-1][1]["response"], sent)
+        return sent
 
     def fail(fault: Fault) -> bytes:
         return _joined(writer.fail(fault))

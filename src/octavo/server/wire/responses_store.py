@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from octavo.server.encoding import encode
@@ -18,20 +17,16 @@ MAX_BYTES = 64 << 20  # of all together, as JSON
 
 @dataclass(frozen=True)
 class Stored:
-    """One response: as it was answered, its input, and the conversation up to its end."""
+    """One response: as it was answered, its input, and the conversation up to its end.
+
+    `n_bytes` are those of question and answer as JSON, which both have been already: to encode
+    them once more would hold up all other streams.
+    """
 
     response: dict[str, Any]
     input: list[Item]
     talk: tuple[Message, ...]
-
-    @cached_property
-    def n_bytes(self) -> int:
-        """Its size, with the tools and instructions that its response repeats.
-
-        What several share counts each time, so the bound holds whatever goes.
-        """
-        said = sum(len(m.content) + len(m.reasoning) for m in self.talk)
-        return said + len(encode(self.response)) + len(encode(self.input))
+    n_bytes: int
 
 
 class ResponseStore:
@@ -49,10 +44,15 @@ class ResponseStore:
     def put(self, stored: Stored) -> None:
         """Keep a response; the least recently used ones go where there is no room.
 
-        References in its input become what they mean, so that it needs no other response.
+        References in its input become what they mean, so that it needs no other response. What
+        several share counts each time, so the bound holds whatever goes.
         """
         meant = [self._meant(item) for item in stored.input]
-        stored = self._kept[stored.response["id"]] = replace(stored, input=meant)
+        changed = [new for old, new in zip(stored.input, meant, strict=True) if new is not old]
+        said = sum(len(m.content) + len(m.reasoning) for m in stored.talk)
+        n_bytes = stored.n_bytes + said + sum(len(encode(item)) for item in changed)
+        stored = replace(stored, input=meant, n_bytes=n_bytes)
+        self._kept[stored.response["id"]] = stored
         self._n_bytes += stored.n_bytes
         while len(self._kept) > self._max_responses or self._n_bytes > self._max_bytes:
             _, gone = self._kept.popitem(last=False)
