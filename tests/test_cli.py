@@ -425,6 +425,30 @@ def test_as_a_process(llama: Path) -> None:
         assert process.wait() == cli.BROKEN_PIPE
 
 
+LEAVING = """
+import atexit, threading, time
+from octavo.cli import program
+
+def late():
+    time.sleep(0.5)
+    print("thread")
+    atexit.register(print, "closed")
+
+threading.Thread(target=late).start()
+program()
+"""
+
+
+@pytest.mark.parametrize(("file", "code"), [(None, 0), ("absent.gguf", 4)])
+def test_a_program_ends_when_all_is_done(llama: Path, file: str | None, code: int) -> None:
+    """Threads have ended by then, and what they left to be done at the end is done."""
+    command = [sys.executable, "-c", LEAVING, "inspect", file or str(llama)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["thread", "closed"]
+    assert ("absent.gguf" in done.stderr) == bool(code)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter on Windows")
 def test_interrupt_ends_with_130(llama: Path) -> None:
     # Long work, which has begun when the first letter comes.

@@ -1,7 +1,8 @@
 """From the name of a model to a `Session`: finds the file, has it planned, and loads it.
 
-What a plan needs is imported first. What answers is imported while threads read the weights and
-the vocabulary, which hardly need Python.
+Imports are most of a start, and only one thread at a time can run Python. So the file is opened
+first, and what stands inside of functions here is imported while threads of native code read the
+vocabulary, then the weights.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.engine.loader import Progress, load_model
 from octavo.errors import SettingError
-from octavo.gguf.reader import open_gguf
-from octavo.ops.backend import Backend
-from octavo.plan.hardware import probe, probe_processor
-from octavo.plan.plan import Plan
-from octavo.plan.planner import Wishes, make_plan
+from octavo.gguf.reader import GGUFFile, open_gguf
 from octavo.settings import Settings
 
 if TYPE_CHECKING:
+    from octavo.engine.loader import Progress
     from octavo.engine.speculative import Source
+    from octavo.ops.backend import Backend
+    from octavo.plan.plan import Plan
+    from octavo.plan.planner import Wishes
     from octavo.session import Session
 
 FileProgress = Callable[[str, int, int | None], None]
@@ -70,29 +70,36 @@ def load(
         FileFormatError, UnsupportedError: it is no model that this version can run.
         SettingError, MemoryPlanError: a wish is wrong, or does not fit.
     """
-    path = locate(model)
-    operations, sources = _backend(backend), _draft_sources(speculate)
-    asked = _wishes(wishes, speculate, backend)
+    path, sources = locate(model), _draft_sources(speculate)
     folder = Path(cache_dir).expanduser() if cache_dir is not None else None
     keep = (folder, cache_dir_bytes) if folder is not None else None
-    with open_gguf(path) as file:
-        # A plan for the processor asks no driver for its cards.
-        look = probe if asked.placement else probe_processor
-        made = plan or make_plan(file, asked, look(), _fast_formats(operations))
+    with open_gguf(path) as file, ThreadPoolExecutor(2, "octavo-load") as pool:
+        from octavo.text.tokenizer import Tokenizer
+
+        tokenizer = pool.submit(Tokenizer.prepared, file.metadata)
+        operations, asked = _backend(backend), _wishes(wishes, speculate, backend)
+        made = plan or _planned(file, asked, operations)
         if (made.placement == "cpu") == (backend == "gpu"):
             raise SettingError(
                 f"The placement {made.placement} does not go with the device {backend}",
                 "Leave the placement out, or use split or gpu with --device gpu.",
             )
         _set_limits(operations, made)
-        with ThreadPoolExecutor(2, "octavo-load") as pool:
-            weights = pool.submit(load_model, file, made, operations, progress)
-            from octavo.text.tokenizer import Tokenizer
+        from octavo.engine.loader import load_model
 
-            tokenizer = pool.submit(Tokenizer.prepared, file.metadata)
-            from octavo.session import Session
+        weights = pool.submit(load_model, file, made, operations, progress)
+        from octavo.session import Session
 
-            return Session(file, made, operations, sources, weights, tokenizer, keep)
+        return Session(file, made, operations, sources, weights, tokenizer, keep)
+
+
+def _planned(file: GGUFFile, asked: Wishes, operations: Backend) -> Plan:
+    from octavo.plan.hardware import probe, probe_processor
+    from octavo.plan.planner import make_plan
+
+    # A plan for the processor asks no driver for its cards.
+    look = probe if asked.placement else probe_processor
+    return make_plan(file, asked, look(), _fast_formats(operations))
 
 
 def plan_for(
@@ -107,6 +114,9 @@ def plan_for(
 
     Raises: as `load`.
     """
+    from octavo.plan.hardware import probe
+    from octavo.plan.planner import make_plan
+
     operations, asked = _backend(backend), _wishes(wishes, speculate, backend)
     fast, hardware = _fast_formats(operations), probe()
     with open_gguf(locate(model)) as file:
@@ -136,6 +146,8 @@ def locate(model: str | Path, progress: FileProgress | None = None) -> Path:
 
 
 def _wishes(given: Mapping[str, Any], speculate: str, backend: str) -> Wishes:
+    from octavo.plan.planner import Wishes
+
     unknown = given.keys() - Wishes.__dataclass_fields__.keys()
     if unknown:
         raise SettingError(

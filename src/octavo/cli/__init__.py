@@ -92,17 +92,41 @@ def octavo(
     """Run large open language models from GGUF files on this computer."""
 
 
+def program() -> None:
+    """The console script `octavo`: a command, and the end of the process.
+
+    When threads have ended and all is saved and closed, the system takes the memory back at once:
+    Python would take its objects apart one by one before.
+    """
+    status = 1  # of an error of ours, with its traceback
+
+    def leave() -> None:
+        with contextlib.suppress(OSError, ValueError):  # else Python ends and says why
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    atexit.register(leave)  # the first, so called last
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
+
+
 def main() -> None:
-    """The console script `octavo`."""
+    """The command that `sys.argv` names.
+
+    Raises:
+        SystemExit: at the end, with the code of the process.
+    """
     for stream in (sys.stdout, sys.stderr, sys.stdin):
         # Windows consoles and pipes default to a code page that cannot hold every character.
         with contextlib.suppress(AttributeError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     calm_blas()
-    # A start makes many objects that stay: looking through them for garbage, time and again and
-    # once more at the end, would only take time.
+    # A start makes many objects that stay: looking through them for garbage would only take time.
     gc.set_threshold(STARTING_OBJECTS, *gc.get_threshold()[1:])
-    atexit.register(gc.freeze)
     app(prog_name="octavo")
 
 

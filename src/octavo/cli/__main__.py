@@ -1,6 +1,6 @@
 """`python -m octavo.cli` is the command `octavo`."""
 
-from octavo.cli import main
+from octavo.cli import program
 
 if __name__ == "__main__":
-    main()
+    program()
