@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +24,16 @@ from octavo.engine.places import Place
 from octavo.engine.speculative import DraftRule, Source
 from octavo.engine.steps import Piece, Steps
 from octavo.errors import RequestError
-from octavo.experts.heat import heat_path
 from octavo.gguf.reader import GGUFFile
-from octavo.kv import disk, formats
+from octavo.kv import formats
 from octavo.kv.cache import Cache, Timeline, pages_of
 from octavo.kv.prefix import PrefixStore
-from octavo.kv.shelf import Shelf
 from octavo.kv.state import PAGE_TOKENS, AttentionSpec
 from octavo.models import Model
 from octavo.models.pooling import vector
 from octavo.ops.backend import Backend
 from octavo.plan.plan import Plan
 from octavo.record import dataclass
-from octavo.settings import Settings
 from octavo.text.template import Template
 from octavo.text.tokenizer import Tokenizer
 from octavo.types import (
@@ -45,6 +42,9 @@ from octavo.types import (
     ToolChoice,
     ToolMode,
 )
+
+if TYPE_CHECKING:
+    from octavo.kv.shelf import Shelf
 
 Texts = str | Sequence[str | Sequence[int]]
 SCORE_TOKENS = 64  # a piece of a scored text; its logits are in memory at once
@@ -89,6 +89,7 @@ class Session:
         self.tokenizer = tokenizer.result()
         self.template = Template.from_metadata(file.metadata, self.tokenizer)
         self._backend = backend
+        self._fingerprint = fingerprint(file)
         self._model = model.result()
         cache = Cache(
             self._model.state(),
@@ -98,16 +99,14 @@ class Session:
             backend=backend,
             context=plan.context,
         )
-        self._fingerprint = fingerprint(file)
-        heat_file = heat_path(Settings.from_environment(), self._fingerprint)
         store = split_experts(self._model, plan, backend)
         with nullcontext() if store is None else store.rehearsing():
             if plan.placement != "cpu":
                 Steps(self._model, cache).warm_up(
                     plan.batch_tokens, 1 + plan.draft_tokens, plan.sequences
                 )
-        self.residents = None if store is None else hold_experts(store, plan, heat_file)
-        shelf = keep and Shelf(keep[0], cache, self._fingerprint, budget_bytes=keep[1])
+        self.residents = None if store is None else hold_experts(store, plan, self._fingerprint)
+        shelf = keep and _shelf(keep, cache, self._fingerprint)
         self._prefixes = PrefixStore(cache, plan.prefix_bytes, plan.n_snapshots, shelf)
         self._cache = cache
         self.engine = Engine(
@@ -267,6 +266,8 @@ class Session:
             NotFoundError: the file cannot be written.
         """
 
+        from octavo.kv import disk  # here, as few start with it
+
         def save() -> Moved:
             timeline = self._kept_in(number)
             disk.save(timeline, path, self._fingerprint)
@@ -283,6 +284,8 @@ class Session:
             RequestError: there is no such place, or it runs.
             NotFoundError, FileFormatError, ContextFullError: as `kv.disk.restore`.
         """
+
+        from octavo.kv import disk
 
         def restore() -> Moved:
             place = self._idle(number)
@@ -382,3 +385,10 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _shelf(keep: tuple[Path, int], cache: Cache, fingerprint: str) -> Shelf:
+    from octavo.kv.shelf import Shelf
+
+    folder, budget_bytes = keep
+    return Shelf(folder, cache, fingerprint, budget_bytes=budget_bytes)

@@ -11,7 +11,6 @@ room, so a second start copies from memory and is limited by that, not by the di
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 import threading
@@ -32,6 +31,7 @@ from octavo.ops.backend import Backend
 from octavo.plan.memory import stays, text
 from octavo.plan.plan import Plan
 from octavo.record import dataclass
+from octavo.settings import Settings
 
 if TYPE_CHECKING:
     from octavo.experts.residents import Residents, Store
@@ -100,13 +100,16 @@ def split_experts(model: models.Model, plan: Plan, backend: Backend) -> Store | 
     return split(banks, video.ring_bytes, video.pinned_bytes, not video.experts_stay)
 
 
-def hold_experts(store: Store, plan: Plan, heat_file: Path | None) -> Residents:
+def hold_experts(store: Store, plan: Plan, model: str) -> Residents:
     """Make the pool of what the card has left, when all else has been allocated, and fill it.
+
+    `model`: its fingerprint.
 
     Raises:
         MemoryPlanError: that is too little.
     """
-    from octavo.experts.pool import Rules  # here, as few models are split
+    from octavo.experts.heat import heat_path  # here, as few models are split
+    from octavo.experts.pool import Rules
     from octavo.experts.residents import SLOW, STILL, Residents
 
     video = plan.video
@@ -127,6 +130,7 @@ def hold_experts(store: Store, plan: Plan, heat_file: Path | None) -> Residents:
     else:
         is_pinned = video.pinned_bytes >= video.left_bytes.get("experts", 0)
         rules = Rules() if is_pinned else SLOW
+        heat_file = heat_path(Settings.from_environment(), model)
         residents = Residents(store, floor=floor, rules=rules, heat_file=heat_file)
     residents.fill()
     return residents
@@ -146,6 +150,8 @@ def fingerprint(file: GGUFFile) -> str:
 
     Covers the architecture, the tensor table and samples of up to 64 tensors.
     """
+    import hashlib  # here, so that the weights are on their way before
+
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{file.metadata.architecture} {file.n_bytes}".encode())
     tensors = sorted(file.tensors.values(), key=_place)

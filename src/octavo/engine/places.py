@@ -11,8 +11,7 @@ from collections.abc import Sequence as Many
 import numpy as np
 
 from octavo.engine.sequence import Sequence
-from octavo.kv.cache import Ids
-from octavo.kv.shelf import common_length
+from octavo.kv.cache import Ids, common_length
 from octavo.record import dataclass
 
 _NOTHING: Ids = np.zeros(0, np.int32)

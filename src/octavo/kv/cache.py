@@ -28,6 +28,13 @@ def pages_of(n_tokens: int) -> int:
     return -(-n_tokens // PAGE_TOKENS)
 
 
+def common_length(a: Ids, b: Ids) -> int:
+    """Length of the common prefix."""
+    n = min(len(a), len(b))
+    differ = np.not_equal(a[:n], b[:n])
+    return int(differ.argmax()) if differ.any() else n
+
+
 class Cache:
     """Memory for `n_pages` pages (besides the null page) and `n_slots` recurrent states.
 

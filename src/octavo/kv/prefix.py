@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from octavo.kv.cache import Cache, Ids, Timeline
-from octavo.kv.shelf import Shelf, common_length
+from octavo.kv.cache import Cache, Ids, Timeline, common_length
 from octavo.kv.state import PAGE_TOKENS
+
+if TYPE_CHECKING:
+    from octavo.kv.shelf import Shelf
 
 # Why no more of a prompt was reused: all was, or what was kept ended there; the tokens differ; a
 # recurrent model has no state there; what was kept was given up; or nothing like it was ever kept.

@@ -16,11 +16,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from octavo.errors import CacheFullError, OctavoError
 from octavo.kv import disk
-from octavo.kv.cache import Cache, Ids, Timeline
+from octavo.kv.cache import Cache, Ids, Timeline, common_length
 from octavo.record import dataclass
 
 LOG = logging.getLogger("octavo.kv")
@@ -174,10 +172,3 @@ class Shelf:
     def _forget(self, entry: _Entry, error: OctavoError) -> None:
         LOG.warning("%s is ignored: %s", entry.path, error.message)
         self._entries = [e for e in self._known() if e is not entry]
-
-
-def common_length(a: Ids, b: Ids) -> int:
-    """Length of the common prefix."""
-    n = min(len(a), len(b))
-    differ = np.not_equal(a[:n], b[:n])
-    return int(differ.argmax()) if differ.any() else n
