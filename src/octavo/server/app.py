@@ -54,11 +54,7 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
     for name in registry.names("server.routes"):
         router = registry.find("server.routes", name, "API family").router
         app.include_router(router, dependencies=[Depends(choose_model)], responses=faults_of(name))
-    ours = (OctavoError, RefusedError)
-    for kind in (*ours, RequestValidationError, RecursionError, UnicodeEncodeError):
-        app.add_exception_handler(kind, _answer_error)
-    app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(ClientGoneError, _answer_nobody)
+    _answer_faults(app)
     app.add_middleware(Guard, rules=rules, tally=fleet.tally)
     if rules.origins:
         app.add_middleware(
@@ -69,6 +65,15 @@ def make_app(fleet: Fleet, rules: Rules | None = None, slot_folder: Path | None 
             expose_headers=["x-request-id"],
         )
     return app
+
+
+def _answer_faults(app: FastAPI) -> None:
+    """Have what routes raise answered in the form of their API."""
+    ours = (OctavoError, RefusedError)
+    for kind in (*ours, RequestValidationError, RecursionError, UnicodeEncodeError):
+        app.add_exception_handler(kind, _answer_error)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(ClientGoneError, _answer_nobody)
 
 
 async def _answer_error(request: Request, error: Exception) -> Json:

@@ -79,7 +79,6 @@ async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
     Raises:
         OctavoError, RefusedError: it cannot be served; nothing has been sent.
     """
-
     record, resident = Record.of(request), await awake(request)
 
     def start(session: Served) -> list[Reply]:
@@ -88,7 +87,7 @@ async def ask(request: Request, chat: ChatRequest, n: int = 1) -> Feed:
         return [session.ask(replace(asked, params=p)) for p in choices(asked.params, n)]
 
     feed = await begin(resident, n, start)
-    _end_with(request, feed)
+    _cancel_with(request, feed)
     if record.turn is not None:
         feed.on_answer = record.turn.end
     running_of(request)[record.id] = feed
@@ -109,11 +108,11 @@ async def complete(
         return [session.complete(prompt, p, stop) for prompt in prompts for p in each]
 
     feed = await begin(await awake(request), n * len(prompts), start)
-    _end_with(request, feed)
+    _cancel_with(request, feed)
     return feed
 
 
-def _end_with(request: Request, feed: Feed) -> None:
+def _cancel_with(request: Request, feed: Feed) -> None:
     """A route that fails before anybody reads the feed leaves nothing running."""
 
     def end(kind: object, error: BaseException | None, trace: object) -> None:

@@ -96,7 +96,7 @@ class Feed:
             OctavoError: one of them failed.
             ClientGoneError: the client left; they are cancelled.
         """
-        end = asyncio.ensure_future(self._end())
+        end = asyncio.ensure_future(self._read_all())
         try:
             await unless_gone(request, end)
         finally:
@@ -106,7 +106,7 @@ class Feed:
         Record.of(request).add(self.answers)
         return self.answers
 
-    async def _end(self) -> None:
+    async def _read_all(self) -> None:
         while not self.is_over:
             await self.news()
             for _ in self.ready():
@@ -126,14 +126,15 @@ class Feed:
         try:
             yield from reply.ready()
         except Exception as error:
-            self._leave(index)
+            self._give_back(index)
             if isinstance(error, OctavoError):
                 raise
             raise OctavoError(f"the answer failed: {error!r}", "Please report this.") from error
         if reply.is_over:
-            self._leave(index)
+            self._give_back(index)
 
-    def _leave(self, index: int) -> None:
+    def _give_back(self, index: int) -> None:
+        """The place of a reply that has ended."""
         # Until then the engine holds us, to see the end; two that hold each other would stay long.
         self._running.pop(index).listen(_nothing)
         self._resident.release()

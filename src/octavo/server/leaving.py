@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 from fastapi import Request
+from starlette.types import Receive
 
 from octavo.server.record import Record
 
@@ -19,13 +20,19 @@ class ClientGoneError(Exception):
     """Nobody waits for the answer any more."""
 
 
+async def gone(receive: Receive) -> None:
+    """Wait until the client has left; its request has been read to the end."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def unless_gone(request: Request, done: asyncio.Future[Result]) -> Result:
     """Wait for `done`, or until the client leaves; `done` goes on then.
 
     Raises:
         ClientGoneError: the client left.
     """
-    left = asyncio.ensure_future(_left(request))
+    left = asyncio.ensure_future(gone(request.receive))
     both: set[asyncio.Future[Any]] = {done, left}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -53,8 +60,3 @@ async def while_here(request: Request, work: Callable[[threading.Event], Result]
     finally:
         is_gone.set()
         await asyncio.gather(done, return_exceptions=True)
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from octavo.server.encoding import encode
+from octavo.server.leaving import gone
 
 PING_SECONDS = 10.0
 COMMENT_PING = b": ping\n\n"
@@ -21,6 +22,11 @@ def event(value: Any, name: str = "") -> bytes:
     """One event; with a name, a line that says it."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + encode(value) + b"\n\n"
+
+
+def typed(*events: tuple[str, Mapping[str, Any]]) -> bytes:
+    """Events by their names, which their data has as `type` too."""
+    return b"".join(event({"type": name, **data}, name) for name, data in events)
 
 
 class EventStream(Response):
@@ -55,7 +61,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         sender = asyncio.ensure_future(self._send_all(send, start))
-        others = [asyncio.ensure_future(t) for t in (_gone(receive), self._keep_alive(send))]
+        others = [asyncio.ensure_future(t) for t in (gone(receive), self._keep_alive(send))]
         try:
             await asyncio.wait({sender, *others}, return_when=asyncio.FIRST_COMPLETED)
             if not sender.done():
@@ -84,8 +90,3 @@ class EventStream(Response):
             if time.monotonic() - self._sent_at >= self._ping_seconds:
                 self._sent_at = time.monotonic()
                 await send({"type": "http.response.body", "body": self._ping, "more_body": True})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

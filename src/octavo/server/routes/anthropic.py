@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -36,13 +33,13 @@ async def messages(body: MessagesBody, request: Request) -> Response:
     record = Record.of(request)
 
     def write(_: int, event: Event | Answer) -> bytes:
-        return _joined(writer.end(event) if isinstance(event, Answer) else writer.event(event))
+        return sse.typed(*(writer.end(event) if isinstance(event, Answer) else writer.event(event)))
 
     def fail(fault: Fault) -> bytes:
         return sse.event(fault.body(record.path, record.id), "error")
 
-    begin = _joined(writer.begin(feed.prompt_tokens))
-    return tell(feed, Words(begin, write, fail, ping=_event("ping", {})), request)
+    begin = sse.typed(*writer.begin(feed.prompt_tokens))
+    return tell(feed, Words(begin, write, fail, ping=sse.typed(("ping", {}))), request)
 
 
 @router.post("/v1/messages/count_tokens", responses=answers(ClaudeCount))
@@ -52,11 +49,3 @@ async def count_tokens(body: MessagesBody, request: Request) -> Json:
     resident = await awake(request)
     prompt = await anyio.to_thread.run_sync(prompt_of, resident, chat)
     return Json({"input_tokens": len(prompt.ids)})
-
-
-def _joined(events: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
-    return b"".join(_event(name, data) for name, data in events)
-
-
-def _event(name: str, data: dict[str, Any]) -> bytes:
-    return sse.event({"type": name, **data}, name)

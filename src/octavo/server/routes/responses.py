@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import anyio.to_thread
@@ -24,7 +23,7 @@ from octavo.server.wire.answers import (
     ResponseTokens,
 )
 from octavo.server.wire.responses import ResponsesBody
-from octavo.server.wire.responses_answer import Named, ResponseWriter
+from octavo.server.wire.responses_answer import ResponseWriter
 from octavo.server.wire.responses_store import ResponseStore, Stored, listed
 from octavo.text.split import Event
 from octavo.types import ChatRequest, Message
@@ -60,16 +59,16 @@ async def responses(body: ResponsesBody, request: Request) -> Response:
 
     def write(_: int, event: Event | Answer) -> bytes:
         if not isinstance(event, Answer):
-            return _joined(writer.event(event))
+            return sse.typed(*writer.event(event))
         last = list(writer.end())
-        sent = _joined(last)
+        sent = sse.typed(*last)
         keep(event, last[-1][1]["response"], sent)
         return sent
 
     def fail(fault: Fault) -> bytes:
-        return _joined(writer.fail(fault))
+        return sse.typed(*writer.fail(fault))
 
-    return tell(feed, Words(_joined(writer.begin()), write, fail), request)
+    return tell(feed, Words(sse.typed(*writer.begin()), write, fail), request)
 
 
 @router.post("/v1/responses/input_tokens", responses=answers(ResponseTokens))
@@ -131,7 +130,3 @@ def _find(id: str, request: Request) -> Stored:
 def _store(request: Request) -> ResponseStore:
     store: ResponseStore = request.app.state.responses
     return store
-
-
-def _joined(events: Iterable[Named]) -> bytes:
-    return b"".join(sse.event({"type": name, **data}, name) for name, data in events)
