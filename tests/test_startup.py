@@ -42,6 +42,11 @@ NOT_NEEDED = {
     "octavo.text.formats": "tools",
     "tokenizers": "tests",
     "tomllib": "a settings file",
+    "octavo.kv.disk": "prefixes that outlive the program",
+    "octavo.kv.shelf": "prefixes that outlive the program",
+    "octavo.experts.heat": "experts in two places",
+    "tempfile": "files that are written",
+    "numpy.random": "nothing: the sampler has Python's numbers",
     "asyncio": "the server",
 }
 
@@ -64,6 +69,11 @@ def imported(tiny_file: Callable[..., Path], tmp_path_factory: pytest.TempPathFa
 
 def test_an_answer_was_made(imported: set[str]) -> None:
     assert {"octavo.engine.sampler", "octavo._native", "jinja2", "numpy"} <= imported
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells memory in a file")
+def test_linux_needs_no_psutil(imported: set[str]) -> None:
+    assert "psutil" not in imported
 
 
 @pytest.mark.parametrize("module", NOT_NEEDED)
