@@ -427,7 +427,7 @@ def test_as_a_process(llama: Path) -> None:
 
 LEAVING = """
 import atexit, threading, time
-from octavo.cli import program
+from octavo.__main__ import program
 
 def late():
     time.sleep(0.5)

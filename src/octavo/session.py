@@ -86,10 +86,10 @@ class Session:
         `keep`: where prefixes are saved, in how many bytes.
         """
         self.plan = plan
-        self.tokenizer = tokenizer.result()
-        self.template = Template.from_metadata(file.metadata, self.tokenizer)
         self._backend = backend
         self._fingerprint = fingerprint(file)
+        self.tokenizer = tokenizer.result()
+        self.template = Template.from_metadata(file.metadata, self.tokenizer)
         self._model = model.result()
         cache = Cache(
             self._model.state(),

@@ -8,9 +8,7 @@ and knows nothing about any command.
 from __future__ import annotations
 
 import ast
-import atexit
 import contextlib
-import gc
 import os
 import sys
 from pathlib import Path
@@ -27,7 +25,6 @@ from octavo.settings import calm_blas
 
 INTERRUPTED = 130  # 128 + SIGINT, what shells report
 BROKEN_PIPE = 141  # 128 + SIGPIPE
-STARTING_OBJECTS = 50_000  # new objects between two searches for garbage
 
 
 class CommandGroup(TyperGroup):
@@ -92,28 +89,6 @@ def octavo(
     """Run large open language models from GGUF files on this computer."""
 
 
-def program() -> None:
-    """The console script `octavo`: a command, and the end of the process.
-
-    When threads have ended and all is saved and closed, the system takes the memory back at once:
-    Python would take its objects apart one by one before.
-    """
-    status = 1  # of an error of ours, with its traceback
-
-    def leave() -> None:
-        with contextlib.suppress(OSError, ValueError):  # else Python ends and says why
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-
-    atexit.register(leave)  # the first, so called last
-    try:
-        main()
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        raise
-
-
 def main() -> None:
     """The command that `sys.argv` names.
 
@@ -125,8 +100,6 @@ def main() -> None:
         with contextlib.suppress(AttributeError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     calm_blas()
-    # A start makes many objects that stay: looking through them for garbage would only take time.
-    gc.set_threshold(STARTING_OBJECTS, *gc.get_threshold()[1:])
     app(prog_name="octavo")
 
 

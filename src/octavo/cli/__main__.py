@@ -1,6 +1,0 @@
-"""`python -m octavo.cli` is the command `octavo`."""
-
-from octavo.cli import program
-
-if __name__ == "__main__":
-    program()
