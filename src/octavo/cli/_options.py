@@ -1,9 +1,8 @@
 """Flags that several commands share, each once, with the names that llama.cpp gave them.
 
 A parameter typed with a dataclass from here stands for one flag a field (`cli/_expand.py`).
+Annotations are objects at once here, not texts: typer reads each several times.
 """
-
-from __future__ import annotations
 
 import re
 from dataclasses import fields
