@@ -86,6 +86,10 @@ ExpertRows rows_of(const Matrix& bank, int rows_per_expert, int expert, int row0
     return {m, row0, m.rows.n_rows};
 }
 
+void ask_for_rows(const ExpertRows& w) {
+    ask_for(w.matrix.rows, w.row0, w.row1);
+}
+
 // The work of one layer, shared by its operations.
 struct Layer {
     Pairs pairs;
@@ -168,6 +172,10 @@ class GateUp final : public Op {
         const int up_row0 = l.fused ? l.hidden_dim + place.row0 : place.row0;
         const ExpertRows up = rows_of(l.fused ? l.gate : l.up, gate_rows, place.group->expert,
                                       up_row0, up_row0 + n_rows);
+        if (!l.tiled) {
+            ask_for_rows(gate);
+            ask_for_rows(up);
+        }
         const int64_t stride = place.row1 - place.row0;
         const size_t n_floats = (place.to - place.from) * stride;
         auto* g = static_cast<float*>(
@@ -259,11 +267,17 @@ class DownCombine final : public Op {
         const int row0 = chunks_.begin(chunk), row1 = chunks_.end(chunk), n_rows = row1 - row0;
         auto* results = static_cast<float*>(
             thread.scratch(static_cast<size_t>(l.pairs.count()) * n_rows * sizeof(float)));
-        for (int i = 0; i < l.pairs.n_groups; ++i) {
-            const Group& group = l.pairs.groups[i];
-            multiply(rows_of(l.down, l.out_dim, group.expert, row0, row1), l.hidden, group, 0,
-                     group.n, /*tiled=*/false, results + static_cast<size_t>(group.first) * n_rows,
-                     n_rows, nullptr);
+        const Group* group = l.pairs.groups;
+        ExpertRows next = rows_of(l.down, l.out_dim, group->expert, row0, row1);
+        ask_for_rows(next);
+        for (const Group* end = group + l.pairs.n_groups; group < end; ++group) {
+            const ExpertRows down = next;
+            if (group + 1 < end) {
+                next = rows_of(l.down, l.out_dim, group[1].expert, row0, row1);
+                ask_for_rows(next);
+            }
+            multiply(down, l.hidden, *group, 0, group->n, /*tiled=*/false,
+                     results + static_cast<size_t>(group->first) * n_rows, n_rows, nullptr);
         }
         for (int t = 0; t < l.pairs.n_tokens; ++t)
             combine(l.pairs, t, weights_, results, n_rows, n_rows,

@@ -188,6 +188,7 @@ class DotProducts final : public Op {
         const BlockRows& rows = output.weight.rows;
         const FormatKernels& format = *output.weight.format;
         const int n_tokens = args_.x.n_tokens;
+        ask_for(rows, row0, row1);
         if (format.is_float)
             format.dot_floats(rows, row0, row1, args_.x.data, args_.x.token, 0, n_tokens,
                               output.out, rows.n_rows);
@@ -246,6 +247,17 @@ QuantRows quantise(Program& program, const Heads& x, bool beside) {
     program.add(new Quantise(x, rows, side));
     rows.side = side;
     return rows;
+}
+
+void ask_for(const BlockRows& rows, int row0, int row1) {
+    constexpr size_t kFirstBytes = 512;
+    const int step = (row1 - row0) / kRowsAtOnce;
+    const size_t stream_bytes = step * rows.row_bytes;
+    const size_t n_bytes = stream_bytes < kFirstBytes ? stream_bytes : kFirstBytes;
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+        const uint8_t* stream = rows.data + (row0 + r * step) * rows.row_bytes;
+        for (size_t i = 0; i < n_bytes; i += 64) OCTAVO_PREFETCH(stream + i);
+    }
 }
 
 void linear(Program& program, const LinearArgs& args) {

@@ -17,4 +17,8 @@ QuantRows quant_rows(Program& program, int n_rows, int n_columns);
 // if the whole row were quantised.
 void quantise_columns(const float* x, int n_columns, const QuantRows& rows, int row, int column);
 
+// Asks for what `dot` will read first of rows row0 .. row1 - 1: the beginnings of the streams that
+// it makes of them. Further on it asks itself.
+void ask_for(const BlockRows& rows, int row0, int row1);
+
 }  // namespace octavo::OCTAVO_LEVEL
