@@ -186,7 +186,7 @@ def test_K1_vectors_over_http_are_right_in_every_form(embedder: Path) -> None:
         cut_rows = vectors(input=texts[3], dimensions=8)[0]
         np.testing.assert_allclose(cut_rows, rows[3][:8] / np.linalg.norm(rows[3][:8]), atol=5e-3)
         for wrong, says in (
-            ({"input": "river " * 200}, "context holds 64"),
+            ({"input": "river " * 200}, "maximum context length is 64"),
             ({"input": "x", "dimensions": 10**6}, "dimensions"),
             ({"input": [[10**7]]}, "10000000"),
         ):

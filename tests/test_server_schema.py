@@ -33,7 +33,7 @@ NAME = "scripted"
 BEYOND_SCHEMAS = (
     r"Token id \d+ does not exist",  # how many there are is the model's matter
     r"to fill in the middle",  # so is this
-    r"context holds",
+    r"maximum context length|available context size",
     r"chat template",  # it refuses an order of messages
     r"the prompt is empty",
     r"prompt has \d+ entries",  # times n

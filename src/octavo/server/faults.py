@@ -17,6 +17,7 @@ from octavo.errors import (
 
 CONTEXT_CODE = "context_length_exceeded"
 RETRY_SECONDS = 2
+_SHORTEN = "Shorten the prompt, or serve the model with a larger context (-c)."
 
 # Words for the kinds of fault, by status. OpenAI's clients and llama.cpp's share a vocabulary.
 _OPENAI_KINDS = {
@@ -77,10 +78,7 @@ class Fault:
         else:
             error |= {"param": self.param, "code": self.code}
         if self.full_context:
-            n_tokens, limit = self.full_context
-            error |= {"n_prompt_tokens": n_tokens, "n_ctx": limit}
-            if is_native:
-                error["type"] = "exceed_context_size_error"
+            error |= _overflow(*self.full_context, is_native=is_native)
         return {"error": error, **self.more}
 
     def _anthropic(self, request_id: str) -> dict[str, Any]:
@@ -91,6 +89,19 @@ class Fault:
             message = f"prompt is too long: {n_tokens} tokens > {limit} maximum"
         error = {"type": _ANTHROPIC_KINDS.get(self.status, other), "message": message}
         return {"type": "error", "error": error, "request_id": request_id, **self.more}
+
+
+def _overflow(n_tokens: int, limit: int, *, is_native: bool) -> dict[str, Any]:
+    """Too long a prompt in the words of OpenAI or llama.cpp: clients look for them in the text."""
+    found = {"n_prompt_tokens": n_tokens, "n_ctx": limit}
+    if is_native:
+        words = (
+            f"the request ({n_tokens} tokens) exceeds the available context size ({limit} tokens)"
+        )
+        return {"message": f"{words}. {_SHORTEN}", "type": "exceed_context_size_error", **found}
+    words = f"This model's maximum context length is {limit} tokens, answer included. "
+    words += f"However, your messages resulted in {n_tokens} tokens"
+    return {"message": f"{words}. {_SHORTEN}", **found}
 
 
 class RefusedError(Exception):
