@@ -116,7 +116,9 @@ def test_unknown_paths_are_cheap_and_no_fault(caplog: pytest.LogCaptureFixture) 
         answer = httpx.post(f"{address}/api/event_logging/batch", json={})
         assert answer.status_code == 404
         assert answer.json()["error"]["type"] == "not_found_error"
-        assert httpx.get(f"{address}/v1/chat/completions").status_code == 405
+        wrong = httpx.get(f"{address}/v1/chat/completions")
+        assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+        assert "GET; use POST" in wrong.json()["error"]["message"]
     lines = [r for r in caplog.records if r.name == "octavo.server"]
     assert {line.levelno for line in lines} == {logging.INFO}
 

@@ -66,6 +66,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"messages": [{"role": "assistant", "tool_calls": 5}]},
         "tool_calls is no list",
     ),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [1]}]}, "has no text"),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        "reads text only",
+    ),
     ("/v1/chat/completions", {**ASKED, "tools": [ODD_TOOL]}, "surrogate"),
 ]
 
@@ -132,6 +138,12 @@ def test_encoding_replaces_only_what_has_no_form() -> None:
     assert encode({"a": (float("nan"), 1.5), "b": {"c": float("-inf")}}) == (
         b'{"a":[null,1.5],"b":{"c":null}}'
     )
+
+
+def test_bytes_that_are_no_text(server: Server) -> None:
+    status, message = ask(server, "/v1/messages", b'{"messages": "\xff"}')
+    assert status == 400
+    assert "no UTF-8" in message
 
 
 @pytest.mark.parametrize(("depth", "refused"), [(400, ""), (3000, "flatter"), (100_000, "flatter")])

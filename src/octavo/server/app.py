@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -87,18 +87,23 @@ async def _answer_error(request: Request, error: Exception) -> Json:
 async def _answer_http(request: Request, error: Exception) -> Json:
     """No such path, or not by this method."""
     assert isinstance(error, HTTPException)
-    message = str(error.detail)
+    message, path, headers = str(error.detail), request.url.path, dict(error.headers or {})
     if error.status_code == 404:
-        message = f"there is no {request.method} {request.url.path} here"
+        message = f"there is no {request.method} {path} here"
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "another method")
+        message = f"{path} is not asked by {request.method}; use {allowed}"
     if error.status_code == 400:  # FastAPI's, where JSON fails by something other than its form
-        message = "the body cannot be read as JSON; send it flatter, if it is nested deeply"
-    return _response(request, Fault(error.status_code, message))
+        is_text = not isinstance(error.__cause__, UnicodeDecodeError)
+        why = "nested too deeply; send it flatter" if is_text else "no UTF-8; send it as UTF-8"
+        message = f"the body cannot be read as JSON: it is {why}"
+    return _response(request, Fault(error.status_code, message), headers)
 
 
 async def _answer_nobody(request: Request, error: Exception) -> Json:
     return Json({}, GONE_STATUS)
 
 
-def _response(request: Request, fault: Fault) -> Json:
+def _response(request: Request, fault: Fault, headers: Mapping[str, str] | None = None) -> Json:
     body = fault.body(request.url.path, Record.of(request).id)
-    return Json(body, fault.status, fault.headers)
+    return Json(body, fault.status, {**fault.headers, **(headers or {})})

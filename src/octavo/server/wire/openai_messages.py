@@ -157,10 +157,12 @@ def text_of(content: Any) -> str:
     for part in content:
         kind = part.get("type", "text") if isinstance(part, dict) else "text"
         text = part.get("text", part.get("refusal")) if isinstance(part, dict) else part
-        if kind not in _TEXT_PARTS or not isinstance(text, str):
+        if kind not in _TEXT_PARTS:
             raise RequestError(
                 f"a part of the content is {kind!r}", "This model reads text only: send text parts."
             )
+        if not isinstance(text, str):
+            raise RequestError("a part of the content has no text", "Give it a string as text.")
         texts.append(text)
     return "\n".join(texts)
 
