@@ -11,7 +11,7 @@ import anthropic
 import httpx
 import pytest
 
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, RequestError
 from octavo.server.wire.anthropic import MessagesBody
 from serving import END, PLAIN, THINKER, ScriptedSession, serving
 
@@ -230,6 +230,13 @@ def test_tools_are_translated() -> None:
         "parameters": {"type": "object"},
     }
     assert bare["function"]["parameters"]["type"] == "object"
+
+
+def test_tools_in_the_form_of_the_other_api_are_no_tools_of_a_server() -> None:
+    """Those are left out; a client that is wrong about the API has to hear it."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    with pytest.raises(RequestError, match=r"tools\[0\] is declared as in OpenAI's API"):
+        read(tools=[tool])
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,14 @@ def read_tools(given: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Tool declarations as OpenAI has them. Tools that only Anthropic's servers run are left out.
 
     Raises:
-        RequestError: a tool has no name.
+        RequestError: a tool has no name, or is declared as OpenAI has it.
     """
     for number, tool in enumerate(given):
+        if tool.get("type") == "function" and "input_schema" not in tool:
+            raise RequestError(
+                f"tools[{number}] is declared as in OpenAI's API",
+                "Give it name, description and input_schema, or use /v1/chat/completions.",
+            )
         if tool.get("type", "custom") != "custom" and "input_schema" not in tool:
             LOG.info("a tool of the type %s was left out: it runs elsewhere", tool["type"])
             continue
