@@ -27,7 +27,7 @@ from octavo.errors import FileFormatError, UnsupportedError
 from octavo.gguf.reader import open_gguf
 from octavo.gguf.shards import shard_name
 from octavo.gguf.writer import write_gguf
-from octavo.release import named
+from octavo.release import program
 from octavo.server.fleet import Fleet
 from octavo.server.resident import Resident
 from octavo.text import bounds
@@ -86,7 +86,7 @@ def test_F5_J4_what_is_wrong_with_a_file_is_told_apart(
     assert not re.search(never, caught.value.message)
     if kind == "architecture":
         assert "qwen35moe" in caught.value.hint  # what can be run instead
-        assert named() in caught.value.hint  # what is too old, if that is the reason
+        assert program() in caught.value.hint  # what is too old, if that is the reason
         assert "octavo pull" in caught.value.hint
 
 

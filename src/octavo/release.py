@@ -13,6 +13,6 @@ def release() -> str:
         return ""
 
 
-def named() -> str:
+def program() -> str:
     """The program with its version: "octavo 0.1.0"."""
     return f"octavo {release()}".rstrip()

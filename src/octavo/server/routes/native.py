@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from octavo.chat import Answer
 from octavo.errors import RequestError
-from octavo.release import named
+from octavo.release import program
 from octavo.server import sse
 from octavo.server.asking import awake, complete, prompt_of, resident_of
 from octavo.server.encoding import Json
@@ -155,7 +155,7 @@ async def props(request: Request) -> Json:
             "eos_token": text(tokenizer.eos_id),
             "pooling_type": session.pooling or "none",
             "n_embd": session.n_embd,
-            "build_info": named(),
+            "build_info": program(),
             "is_sleeping": False,
         }
     )
