@@ -134,7 +134,7 @@ def _module(architecture: str) -> ModuleType:
     if architecture not in architectures():
         raise UnsupportedError(
             f"The architecture {architecture!r} is not supported",
-            f"Supported are: {', '.join(architectures())}. This is {program()}: a newer one may know "
-            "more, and `octavo pull demo` fetches a model that this one runs.",
+            f"Supported are: {', '.join(architectures())}. This is {program()}: a newer one may "
+            "know more, and `octavo pull demo` fetches a model that this one runs.",
         )
     return registry.find("models", architecture, "architecture")
