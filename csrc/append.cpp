@@ -1,4 +1,4 @@
-// New keys and values into the pages of the cache.
+// New keys and values of long pieces into the pages of the cache.
 #include "chunks.h"
 #include "kernels.h"
 #include "pages.h"
@@ -31,29 +31,17 @@ class Append final : public Op {
     }
 
   private:
-    int n_tokens(int s) const { return args_.sequences.starts[s + 1] - args_.sequences.starts[s]; }
     int n_pages(int s) const {
-        if (n_tokens(s) == 0) return 0;
+        const int n_tokens = args_.sequences.starts[s + 1] - args_.sequences.starts[s];
+        if (n_tokens <= kFewTokens) return 0;
         const int n_past = args_.sequences.n_past[s];
-        return (n_past + n_tokens(s) - 1) / kPageTokens - n_past / kPageTokens + 1;
+        return (n_past + n_tokens - 1) / kPageTokens - n_past / kPageTokens + 1;
     }
 
-    // The tokens of sequence s that fall into its `item`-th page of this step.
     void write(int s, int item) const {
-        const Sequences& all = args_.sequences;
-        const int n_past = all.n_past[s];
-        const int page = n_past / kPageTokens + item;
-        const int from = item == 0 ? n_past : page * kPageTokens;
-        const int end = n_past + n_tokens(s), behind = (page + 1) * kPageTokens;
-        const int n = (end < behind ? end : behind) - from;
-        const int t = all.starts[s] + from - n_past;
-        const int at = all.pages[s * all.pages_stride + page];
-        for (int head = 0; head < args_.k.n_heads; ++head) {
-            args_.format->write_keys(blocks_.keys(at, head), args_.k.dim, from % kPageTokens,
-                                     args_.k.at(t, head), args_.k.token, n);
-            args_.format->write_values(blocks_.values(at, head), args_.v.dim, from % kPageTokens,
-                                       args_.v.at(t, head), args_.v.token, n);
-        }
+        const int page = args_.sequences.n_past[s] / kPageTokens + item;
+        for (int head = 0; head < args_.k.n_heads; ++head)
+            append_page(args_, blocks_, s, page, head);
     }
 
     AttendArgs args_;

@@ -19,7 +19,6 @@ namespace octavo::OCTAVO_LEVEL {
 
 namespace {
 
-constexpr int kFewTokens = 8;  // a piece of at most so many shares out spans
 constexpr int kTileRows = 96;  // query rows of a tile of a longer piece, about
 // A chunk of a short piece: spans of about so many bytes, as memory is read best in long runs, but
 // not so many that few chunks are left to share out.
@@ -110,7 +109,10 @@ class Attend final : public Op {
             const int first = (piece.head_chunks - 1 - item) * tile_tokens();
             const int left = piece.n_tokens - first;
             run_tile(piece, first, left < tile_tokens() ? left : tile_tokens(), key_head, thread);
-        } else if (piece.n_spans == 1) {
+            return;
+        }
+        append_spans(piece, item * group_spans_, (item + 1) * group_spans_, key_head);
+        if (piece.n_spans == 1) {
             run_tile(piece, 0, piece.n_tokens, key_head, thread);
         } else {
             float* more;
@@ -160,6 +162,17 @@ class Attend final : public Op {
         piece.head_chunks =
             piece.is_short() ? piece.n_spans : (piece.n_tokens + tile_tokens() - 1) / tile_tokens();
         return piece;
+    }
+
+    // The piece's new keys and values in the pages of some of its spans. Nobody else reads those
+    // pages of this head in this step.
+    void append_spans(const Piece& piece, int from, int to, int key_head) const {
+        const int first = spans_.begin(piece.first_span + from);
+        const int end = piece.first_span + (to < piece.n_spans ? to : piece.n_spans);
+        const int last = piece.last() / kPageTokens;
+        int page = piece.position / kPageTokens;
+        for (page = page > first ? page : first; page <= last && page < spans_.begin(end); ++page)
+            append_page(args_, blocks_, piece.sequence, page, key_head);
     }
 
     // All spans of a tile, joined and finished.

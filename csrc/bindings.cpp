@@ -336,8 +336,9 @@ NB_MODULE(_native, m) {
             nb::arg("n_key_heads"), nb::arg("n_value_heads"), nb::arg("key_dim"),
             nb::arg("value_dim"), nb::arg("conv_kernel"), nb::arg("tiled"));
 
-    nb::class_<Program>(m, "Program", "Operations in order; arrays must outlive it.")
-        .def(nb::init<>())
+    nb::class_<Program> program(m, "Program", "Operations in order; arrays must outlive it.");
+    bind_arrays(program);
+    program.def(nb::init<>())
         .def("__len__", &Program::size)
         .def("run", &Program::run, nb::arg("pool"), nb::call_guard<nb::gil_scoped_release>())
         .def("run_from", &Program::run_from, nb::arg("pool"), nb::arg("first"),

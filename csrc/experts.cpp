@@ -348,7 +348,7 @@ class SharedWeights final : public Op {
 
 template <typename T>
 T* array(Program& program, size_t n) {
-    return static_cast<T*>(program.buffer(n * sizeof(T)));
+    return static_cast<T*>(program.passing(n * sizeof(T)));
 }
 
 // Readies x for the formats of `matrices`.
@@ -363,10 +363,10 @@ Factor factor_of(Program& program, Layer* layer, const Heads& x, const int32_t* 
     if (!layer->tiled) return factor;
     const int most = layer->pairs.most_tiles() * kTileTokens;
     if (quantised)
-        factor.tiles = {static_cast<TokenGroup*>(program.buffer(TokenTiles::bytes(most, x.dim))), 0,
-                        x.dim / 32};
+        factor.tiles = {static_cast<TokenGroup*>(program.passing(TokenTiles::bytes(most, x.dim))),
+                        0, x.dim / 32};
     if (floating)
-        factor.float_tiles = {static_cast<float*>(program.buffer(FloatTiles::bytes(most, x.dim))),
+        factor.float_tiles = {static_cast<float*>(program.passing(FloatTiles::bytes(most, x.dim))),
                               0, x.dim};
     program.add(new FillGroupTiles(&layer->pairs, factor));
     return factor;
@@ -432,6 +432,7 @@ void glu(Program& program, const GluArgs& args) {
         program.add(new SharedWeights(args.x, args.scale, weights));
     }
     add_feed_forward(program, layer, args.x, weights, args.out);
+    program.end_call();
 }
 
 void experts(Program& program, const ExpertsArgs& args) {
@@ -451,6 +452,7 @@ void experts(Program& program, const ExpertsArgs& args) {
     layer->hidden_dim = args.down.rows.n_columns;
     layer->out_dim = args.down.rows.n_rows / args.n_experts;
     add_feed_forward(program, layer, args.x, args.weights, args.out);
+    program.end_call();
 }
 
 }  // namespace octavo::OCTAVO_LEVEL

@@ -37,13 +37,14 @@ struct RowTokens {
     OCTAVO_INLINE TokenWord word(int group, int i, int t) const {
         return splat_word(read<uint32_t>(q + group * kGroup + i * 4 + t * padded));
     }
-    OCTAVO_INLINE float scale(int group, int t) const {
-        return scales[t * (padded / kGroup) + group];
-    }
     OCTAVO_INLINE float sum(int group, int half, int t) const {
         return sums[t * (padded / Q::kScaleGroup) + group * (kWhole ? 1 : 2) + half];
     }
-    // Where the sums of some weights begin.
+    OCTAVO_INLINE FloatLanes scaled(IntLanes sum, int group, int t) const {
+        return mul(to_float(sum), splat_lanes(scales[t * (padded / kGroup) + group]));
+    }
+    static constexpr int32_t kStart = 0;  // where sums begin
+    // The same where the weights are lifted.
     template <int kTokens>
     OCTAVO_INLINE void starts(int group, int half, int32_t (&out)[kTokens]) const {
         for (int t = 0; t < kTokens; ++t)
@@ -58,6 +59,7 @@ struct RowTokens {
     }
 };
 
+#if defined(OCTAVO_LEVEL_avx512)
 // More of them, side by side.
 template <class Q>
 struct SideTokens {
@@ -69,17 +71,22 @@ struct SideTokens {
     OCTAVO_INLINE const uint32_t& word(int group, int i, int t) const {
         return groups[group].words[i][t];
     }
-    OCTAVO_INLINE float scale(int group, int t) const { return groups[group].scale[t]; }
     OCTAVO_INLINE float sum(int group, int half, int t) const {
         return kWhole ? groups[group].sum32[t] : groups[group].sum16[half][t];
     }
+    OCTAVO_INLINE FloatLanes scaled(IntLanes sum, int group, int t) const {
+        return fma(bits_as_float(sum), splat_lanes(groups[group].scale[t]),
+                   splat_lanes(groups[group].base[t]));
+    }
+    static constexpr int32_t kStart = kFloatBaseBits;
     template <int kTokens>
     OCTAVO_INLINE void starts(int group, int half, int32_t (&out)[kTokens]) const {
         const int32_t* whole = kWhole ? groups[group].whole32 : groups[group].whole16[half];
-        for (int t = 0; t < kTokens; ++t) out[t] = -kLift<Q> * whole[t];
+        for (int t = 0; t < kTokens; ++t) out[t] = kStart - kLift<Q> * whole[t];
     }
     OCTAVO_INLINE void next_span() { groups += kSpan / kGroup; }
 };
+#endif
 
 // kPanelRows weight rows times kTokens tokens.
 template <class Q, int kTokens, class Tokens>
@@ -90,16 +97,15 @@ struct LaneTile {
 
     const uint8_t* span[kPanelRows];
     Tokens tokens;
-    FloatLanes sums[kTokens];
     SpanScales<Q> scales;
 
     // One half of a group, or all of it. `word(i)` gives its words in turn.
     template <class Word>
-    OCTAVO_INLINE void add_words(int group, int half, Word word) {
+    OCTAVO_INLINE void add_words(int group, int half, Word word, FloatLanes (&sums)[kTokens]) {
         const int at = group * kHalves + half;
         WordSums<most_of<Q>(), kWords> acc[kTokens];
         if constexpr (kLift<Q> == 0) {
-            for (int t = 0; t < kTokens; ++t) acc[t].begin(splat_integer(0));
+            for (int t = 0; t < kTokens; ++t) acc[t].begin(splat_integer(Tokens::kStart));
         } else {
             alignas(32) int32_t starts[kTokens];
             tokens.starts(group, half, starts);
@@ -112,10 +118,8 @@ struct LaneTile {
                 acc[t].add_word(i, w, tokens.word(group, half * kWords + i, t));
         }
         const FloatLanes scale = load_lanes(scales.scale[at]);
-        for (int t = 0; t < kTokens; ++t) {
-            const FloatLanes x = splat_lanes(tokens.scale(group, t));
-            sums[t] = fma(mul(to_float(acc[t].sum()), x), scale, sums[t]);
-        }
+        for (int t = 0; t < kTokens; ++t)
+            sums[t] = fma(tokens.scaled(acc[t].sum(), group, t), scale, sums[t]);
         if constexpr (kHasOffset<Q>) {
             const FloatLanes offset = load_lanes(scales.offset[at]);
             for (int t = 0; t < kTokens; ++t)
@@ -124,18 +128,18 @@ struct LaneTile {
     }
 
     // The last groups of a row.
-    OCTAVO_INLINE void add_rest(int n_groups) {
+    OCTAVO_INLINE void add_rest(int n_groups, FloatLanes (&sums)[kTokens]) {
         scales.read(span, n_groups);
         each_group<Q>(span, n_groups, [&](auto group, auto word) {
-            unrolled<kHalves>([&](auto half) { add_words(group, half, word); });
+            unrolled<kHalves>([&](auto half) { add_words(group, half, word, sums); });
         });
     }
 
-    OCTAVO_INLINE void add_span() {
+    OCTAVO_INLINE void add_span(FloatLanes (&sums)[kTokens]) {
         scales.read(span, kSpan / kGroup);
         each_group_of_span<Q>(span, [&](auto group, auto word) {
             ask_ahead(group);
-            unrolled<kHalves>([&](auto half) { add_words(group, half, word); });
+            unrolled<kHalves>([&](auto half) { add_words(group, half, word, sums); });
         });
         for (int r = 0; r < kPanelRows; ++r) span[r] += kSpanBytes;
         tokens.next_span();
@@ -173,26 +177,27 @@ OCTAVO_INLINE void put_sums(FloatLanes sums, const TileRows& rows, float* y) {
 template <class Q, int kTokens, class Tokens>
 inline void dot_tile(const BlockRows& w, const TileRows& rows, const QuantRows& x, int t0, int n,
                      float* y, int64_t y_stride) {
-    LaneTile<Q, kTokens, Tokens> tile{{}, Tokens(x, t0), {}, {}};
+    LaneTile<Q, kTokens, Tokens> tile{{}, Tokens(x, t0), {}};
+    FloatLanes sums[kTokens];
     for (int r = 0; r < kPanelRows; ++r) tile.span[r] = w.data + rows.at(r) * w.row_bytes;
-    for (int t = 0; t < kTokens; ++t) tile.sums[t] = splat_lanes(0.0f);
-    for (int i = 0; i < w.n_columns / kSpan; ++i) tile.add_span();
+    for (int t = 0; t < kTokens; ++t) sums[t] = splat_lanes(0.0f);
+    for (int i = 0; i < w.n_columns / kSpan; ++i) tile.add_span(sums);
     if constexpr (Q::kBlock < kSpan) {
-        if (const int n_groups = w.n_columns % kSpan / kGroup) tile.add_rest(n_groups);
+        if (const int n_groups = w.n_columns % kSpan / kGroup) tile.add_rest(n_groups, sums);
     }
-    for (int t = 0; t < n; ++t) put_sums(tile.sums[t], rows, y + (t0 + t) * y_stride);
+    for (int t = 0; t < n; ++t) put_sums(sums[t], rows, y + (t0 + t) * y_stride);
 }
 
 // The weights of a tile are in the nearest cache when other tokens follow.
 template <class Q>
 void dot_rows(const BlockRows& w, const TileRows& rows, const QuantRows& x, int t0, int t1,
               float* y, int64_t y_stride) {
-    if constexpr (kDotTokens > 2) {
-        if (x.side && t0 == 0 && t1 == x.n_rows) {
-            if (t1 <= 4) return dot_tile<Q, 4, SideTokens<Q>>(w, rows, x, 0, t1, y, y_stride);
-            return dot_tile<Q, kSideRows, SideTokens<Q>>(w, rows, x, 0, t1, y, y_stride);
-        }
+#if defined(OCTAVO_LEVEL_avx512)
+    if (x.side && t0 == 0 && t1 == x.n_rows) {
+        if (t1 <= 4) return dot_tile<Q, 4, SideTokens<Q>>(w, rows, x, 0, t1, y, y_stride);
+        return dot_tile<Q, kSideRows, SideTokens<Q>>(w, rows, x, 0, t1, y, y_stride);
     }
+#endif
     int t = t0;
     for (; t + 2 <= t1; t += 2) dot_tile<Q, 2, RowTokens<Q>>(w, rows, x, t, 2, y, y_stride);
     if (t < t1) dot_tile<Q, 1, RowTokens<Q>>(w, rows, x, t, 1, y, y_stride);

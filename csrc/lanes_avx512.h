@@ -29,6 +29,9 @@ OCTAVO_INLINE FloatLanes splat_lanes(float x) {
 OCTAVO_INLINE FloatLanes to_float(IntLanes a) {
     return {_mm512_cvtepi32_ps(a.v)};
 }
+OCTAVO_INLINE FloatLanes bits_as_float(IntLanes a) {
+    return {_mm512_castsi512_ps(a.v)};
+}
 OCTAVO_INLINE FloatLanes load_some(const float* p, int n) {
     return load_first(p, n);
 }
@@ -48,6 +51,10 @@ OCTAVO_INLINE WeightLanes load_weights(const void* p) {
 }
 OCTAVO_INLINE void store(void* p, WeightLanes a) {
     _mm512_storeu_si512(p, a.v);
+}
+OCTAVO_INLINE void store_halves(void* low, void* high, WeightLanes a) {
+    _mm256_storeu_si256(static_cast<__m256i*>(low), _mm512_castsi512_si256(a.v));
+    _mm256_storeu_si256(static_cast<__m256i*>(high), _mm512_extracti64x4_epi64(a.v, 1));
 }
 OCTAVO_INLINE TokenWord splat_word(uint32_t word) {
     return {_mm512_set1_epi32(static_cast<int>(word))};

@@ -1,4 +1,4 @@
-// Activations for integer formats; linear.cpp says how they are used.
+// Activations for integer formats (quantise.cpp); linear.cpp says how they are used.
 #pragma once
 
 #include "kernels.h"

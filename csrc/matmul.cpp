@@ -287,14 +287,14 @@ void fill_float_tile(const Heads& x, const int32_t* rows, const FloatTiles& tile
 
 TokenTiles tile_tokens(Program& program, const QuantRows& x) {
     TokenTiles tiles{
-        static_cast<TokenGroup*>(program.buffer(TokenTiles::bytes(x.n_rows, x.n_columns))),
+        static_cast<TokenGroup*>(program.passing(TokenTiles::bytes(x.n_rows, x.n_columns))),
         x.n_rows, x.n_columns / 32};
     program.add(new FillTiles(x, tiles));
     return tiles;
 }
 
 FloatTiles tile_floats(Program& program, const Heads& x) {
-    FloatTiles tiles{static_cast<float*>(program.buffer(FloatTiles::bytes(x.n_tokens, x.dim))),
+    FloatTiles tiles{static_cast<float*>(program.passing(FloatTiles::bytes(x.n_tokens, x.dim))),
                      x.n_tokens, x.dim};
     program.add(new FillFloatTiles(x, tiles));
     return tiles;

@@ -83,4 +83,36 @@ void trim() {
     }
 }
 
+Arena::~Arena() {
+    for (const Buffer& buffer : all_) octavo::release(buffer.memory, buffer.n_bytes);
+}
+
+void* Arena::acquire(size_t n_bytes) {
+    const size_t wanted = size_class(n_bytes).n_bytes;
+    std::lock_guard lock(mutex_);
+    for (size_t i = free_.size(); i-- > 0;) {
+        if (free_[i].n_bytes != wanted) continue;
+        void* memory = free_[i].memory;
+        free_.erase(free_.begin() + static_cast<ptrdiff_t>(i));
+        return memory;
+    }
+    all_.push_back({octavo::acquire(wanted), wanted});
+    return all_.back().memory;
+}
+
+void Arena::release(void* memory, size_t n_bytes) {
+    std::lock_guard lock(mutex_);
+    free_.push_back({memory, size_class(n_bytes).n_bytes});
+}
+
+bool Arena::holds(const void* p) const {
+    std::lock_guard lock(mutex_);
+    const auto* at = static_cast<const char*>(p);
+    for (const Buffer& buffer : all_) {
+        const auto* begin = static_cast<const char*>(buffer.memory);
+        if (at >= begin && at < begin + buffer.n_bytes) return true;
+    }
+    return false;
+}
+
 }  // namespace octavo

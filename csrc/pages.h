@@ -4,6 +4,7 @@
 #include "attend.h"
 #include "ops.h"
 #include "program.h"
+#include "simd.h"
 
 namespace octavo::OCTAVO_LEVEL {
 
@@ -67,7 +68,27 @@ class Spans {
     int n_ = 0;
 };
 
-// Adds an operation that writes the step's keys and values into the cache.
+// A piece of at most so many tokens is short: what shares it out writes its keys and values too.
+constexpr int kFewTokens = 8;
+
+// The new keys and values of a sequence that fall into its page `page`, of one head, into the
+// cache.
+OCTAVO_INLINE void append_page(const AttendArgs& args, const Blocks& blocks, int sequence, int page,
+                               int head) {
+    const Sequences& all = args.sequences;
+    const int n_past = all.n_past[sequence], start = all.starts[sequence];
+    const int first = page * kPageTokens, last = n_past + all.starts[sequence + 1] - start;
+    const int from = n_past > first ? n_past : first;
+    const int end = last < first + kPageTokens ? last : first + kPageTokens;
+    if (from >= end) return;
+    const int t = start + from - n_past, at = all.pages[sequence * all.pages_stride + page];
+    args.format->write_keys(blocks.keys(at, head), args.k.dim, from - first, args.k.at(t, head),
+                            args.k.token, end - from);
+    args.format->write_values(blocks.values(at, head), args.v.dim, from - first, args.v.at(t, head),
+                              args.v.token, end - from);
+}
+
+// Adds an operation that writes keys and values of all pieces but short ones into the cache.
 void append(Program& program, const AttendArgs& args);
 
 }  // namespace octavo::OCTAVO_LEVEL

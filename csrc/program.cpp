@@ -1,10 +1,8 @@
 #include "program.h"
 
-#include "memory.h"
-
 namespace octavo {
 
-Program::Program() = default;
+Program::Program() : arena_(std::make_shared<Arena>()) {}
 
 Program::~Program() {
     for (const Buffer& buffer : buffers_) release(buffer.memory, buffer.n_bytes);
@@ -18,6 +16,24 @@ void Program::add(Op* op) {
 void* Program::buffer(size_t n_bytes) {
     buffers_.push_back({acquire(n_bytes), n_bytes});
     return buffers_.back().memory;
+}
+
+void* Program::shared(const SharedKey& key, size_t n_bytes, bool* is_new) {
+    for (const Shared& known : shared_)
+        if (known.key == key && known.n_bytes == n_bytes) return known.memory;
+    *is_new = true;
+    shared_.push_back({key, n_bytes, buffer(n_bytes)});
+    return shared_.back().memory;
+}
+
+void* Program::passing(size_t n_bytes) {
+    passing_.push_back({arena_->acquire(n_bytes), n_bytes});
+    return passing_.back().memory;
+}
+
+void Program::end_call() {
+    for (const Buffer& buffer : passing_) arena_->release(buffer.memory, buffer.n_bytes);
+    passing_.clear();
 }
 
 void Program::run(Pool& pool) {

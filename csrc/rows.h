@@ -13,18 +13,26 @@ inline int round_up(int n, int multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
+// A float of these bits is kFloatBase, and so many more bits make it so much more: a sum that
+// begins with them needs not be converted. It is taken off with an exact product: scales have two
+// bits less than floats have.
+constexpr int32_t kFloatBaseBits = 0x4B400000;
+constexpr float kFloatBase = 12582912.0f;  // 3 * 2^22
+
 // 32 columns of some rows side by side, so that all are found from one address. Rows that are
 // missing are zeros.
 constexpr int kSideRows = 8;
 struct SideGroup {
     uint32_t words[8][kSideRows];  // four q each
-    float scale[kSideRows];
-    float sum32[kSideRows], sum16[2][kSideRows];
+    float scale[kSideRows], sum32[kSideRows];
+    float base[kSideRows];  // scale * -kFloatBase
+    float sum16[2][kSideRows];
     int32_t whole32[kSideRows], whole16[2][kSideRows];
 };
 
 // T rows of K values. Rows are padded with zeros to a multiple of kSpan, so that kernels need no
-// tails. x[i] is about scale * q[i]; q is rounded to nearest even, scale = max|x| / 127.
+// tails. x[i] is about scale * q[i]; q is rounded to nearest even, scale = max|x| / 127
+// without its last two bits.
 struct QuantRows {
     const int8_t* q;         // (T, padded)
     const float* scale;      // (T, padded / 32)

@@ -79,6 +79,15 @@ class Program:
 
     def __len__(self) -> int: ...
 
+    def empty_floats(self, shape: Sequence[int]) -> NDArray[numpy.float32]:
+        """An uninitialised float32 array; operations added after its end reuse it."""
+
+    def empty_ids(self, shape: Sequence[int]) -> NDArray[numpy.int32]:
+        """The same for int32."""
+
+    def owns(self, x: Annotated[NDArray[numpy.generic], dict(device='cpu', writable=False)]) -> bool:
+        """Whether the array lies in memory of the program."""
+
     def run(self, pool: Pool) -> None: ...
 
     def run_from(self, pool: Pool, first: int) -> None: ...

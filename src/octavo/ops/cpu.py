@@ -110,8 +110,23 @@ def _run(add: Callable[[_native.Program], None], *arrays: Any) -> None:
         return
     first = len(recording.program)
     add(recording.program)
-    recording.kept.append(arrays)
+    # The program's own arrays may go: their memory serves what is added after their last use.
+    owns = recording.program.owns
+    recording.kept += [a for a in arrays if not (isinstance(a, np.ndarray) and owns(a))]
     recording.program.run_from(pool(), first)
+
+
+def _floats(*shape: int) -> Array:
+    """An uninitialised result."""
+    recording = getattr(_here, "recording", None)
+    empty = _native.empty_floats if recording is None else recording.program.empty_floats
+    return empty(shape)
+
+
+def _ids(*shape: int) -> Ids:
+    recording = getattr(_here, "recording", None)
+    empty = _native.empty_ids if recording is None else recording.program.empty_ids
+    return empty(shape)
 
 
 def _matrix(w: Weight) -> _native.Weight:
@@ -126,7 +141,7 @@ def _matrix(w: Weight) -> _native.Weight:
 
 
 def embed(table: Weight, ids: Ids, scale: float = 1.0) -> Array:
-    out = _native.empty_floats([len(ids), table.shape[-1]])
+    out = _floats(len(ids), table.shape[-1])
     _run(lambda p: p.embed(_matrix(table), ids, scale, out), ids, out)
     return out
 
@@ -134,7 +149,7 @@ def embed(table: Weight, ids: Ids, scale: float = 1.0) -> Array:
 def norm(
     x: Array, w: Weight, eps: float, residual: Array | None = None
 ) -> Array | tuple[Array, Array]:
-    total = None if residual is None else _native.empty_floats(list(x.shape))
+    total = None if residual is None else _floats(*x.shape)
     out = _normed(x, w, eps, residual, total)
     return out if total is None else (out, total)
 
@@ -143,16 +158,16 @@ def _normed(
     x: Array, w: Weight, eps: float, residual: Array | None = None, total: Array | None = None
 ) -> Array:
     weight = w.floats()
-    out = _native.empty_floats(list(x.shape))
+    out = _floats(*x.shape)
     _run(lambda p: p.norm(x, weight, eps, residual, total, out), x, weight, residual, total, out)
     return out
 
 
 def linear(x: Array, weights: tuple[Weight, ...]) -> tuple[Array, ...]:
-    outs = [_native.empty_floats([len(x), w.shape[0]]) for w in weights]
+    outs = [_floats(len(x), w.shape[0]) for w in weights]
     biases = [None if w.bias is None else w.bias.floats() for w in weights]
     handles = [_matrix(w) for w in weights]
-    _run(lambda p: p.linear(x, handles, biases, outs), x, biases, outs)
+    _run(lambda p: p.linear(x, handles, biases, outs), x, *biases, *outs)
     return tuple(outs)
 
 
@@ -170,7 +185,7 @@ def rope(
 
 
 def _rotated(x: Array, positions: Ids, table: RopeTable) -> Array:
-    out = _native.empty_floats(list(x.shape))
+    out = _floats(*x.shape)
     adjacent = table.pairing == "adjacent"
     _run(
         lambda p: p.rope(x, positions, table.frequencies, adjacent, table.magnitude, out),
@@ -184,7 +199,7 @@ def _rotated(x: Array, positions: Ids, table: RopeTable) -> Array:
 def attend(
     q: Array, k: Array, v: Array, layer: AttentionLayer, batch: Batch, gate: Array | None = None
 ) -> Array:
-    out = _native.empty_floats([q.shape[0], q.shape[1] * v.shape[2]])
+    out = _floats(q.shape[0], q.shape[1] * v.shape[2])
     spec = layer.spec
     index = _native.cache_formats().index(layer.format)
     _run(
@@ -218,7 +233,7 @@ def recur(
     layer: RecurrentLayer,
     batch: Batch,
 ) -> Array:
-    out = _native.empty_floats(list(z.shape))
+    out = _floats(*z.shape)
     spec = layer.spec
     shape = _native.RecurShape(
         spec.n_key_heads,
@@ -253,8 +268,8 @@ def recur(
 
 
 def route(x: Array, gate: Weight, rule: RouteRule) -> tuple[Ids, Array]:
-    ids = _native.empty_ids([len(x), rule.n_used])
-    weights = _native.empty_floats([len(x), rule.n_used])
+    ids = _ids(len(x), rule.n_used)
+    weights = _floats(len(x), rule.n_used)
     sigmoid = rule.activation == "sigmoid"
     _run(
         lambda p: p.route(
@@ -272,7 +287,7 @@ def experts(
     weights: Array,
     beside: Callable[[], Array] | None = None,
 ) -> Array:
-    out = _native.empty_floats([len(x), bank.down.shape[1]])
+    out = _floats(len(x), bank.down.shape[1])
     _run(lambda p: _add_experts(p, x, bank, ids, weights, out), x, ids, weights, out)
     return out if beside is None else add(out, beside())
 
@@ -300,7 +315,7 @@ def _add_experts(
 def glu(
     x: Array, gate: Weight, up: Weight, down: Weight, kind: str, scale: Weight | None = None
 ) -> Array:
-    out = _native.empty_floats([len(x), down.shape[0]])
+    out = _floats(len(x), down.shape[0])
     factors = None if scale is None else scale.floats()
     _run(
         lambda p: p.glu(x, _matrix(gate), _matrix(up), _matrix(down), kind, factors, out),
@@ -310,24 +325,24 @@ def glu(
 
 
 def add(x: Array, y: Array) -> Array:
-    out = _native.empty_floats(list(x.shape))
+    out = _floats(*x.shape)
     _run(lambda p: p.add(x, y, out), x, y, out)
     return out
 
 
 def concat(x: Array, y: Array) -> Array:
-    out = _native.empty_floats([len(x), x.shape[1] + y.shape[1]])
+    out = _floats(len(x), x.shape[1] + y.shape[1])
     _run(lambda p: p.concat(x, y, out), x, y, out)
     return out
 
 
 def take(x: Array, rows: Ids) -> Array:
-    out = _native.empty_floats([len(rows), x.shape[1]])
+    out = _floats(len(rows), x.shape[1])
     _run(lambda p: p.take(x, rows, out), x, rows, out)
     return out
 
 
 def softcap(x: Array, cap: float) -> Array:
-    out = _native.empty_floats(list(x.shape))
+    out = _floats(*x.shape)
     _run(lambda p: p.softcap(x, cap, out), x, out)
     return out
