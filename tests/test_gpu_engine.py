@@ -92,7 +92,8 @@ def test_neighbours_do_not_matter(small_file: Callable[[str], Path]) -> None:
     first.reserve(3)
     pieces = [Piece(second, 0, [9, 8], 1), Piece(first, 0, TOKENS[:3], 3)]
     together = steps.run(pieces).logits[1:].astype(np.float64)
-    assert divergence(alone, together) <= 1e-5
+    # On a card the longer step multiplies in its matrix units, the shorter one does not.
+    assert divergence(alone, together) <= (1e-5 if IS_INTERPRETED else 1e-3)
 
 
 @pytest.fixture(scope="module", params=models.architectures())
