@@ -12,7 +12,6 @@ k-th largest logit from below, and only the few entries above that bound are ord
 from __future__ import annotations
 
 import math
-import random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +57,7 @@ class Sampler:
         self._stop_ids = stop_ids
         self._forbidden = forbidden
         self.history = History(prompt)
-        self._random = random.Random(params.seed)  # NumPy's would be 6 ms of a start
+        self._random = np.random.Generator(np.random.PCG64(params.seed))
         self._bias_ids = np.array(list(params.logit_bias), np.int64)
         self._biases = np.array(list(params.logit_bias.values()), np.float32)
 
@@ -110,7 +109,7 @@ class Sampler:
         if temperature == 0:
             return best
         scale = max(temperature, MIN_TEMPERATURE)
-        u = self._random.random()
+        u = float(self._random.random())
         if _keeps_all(self._params):
             return pick_of_all(row, top, scale, u)
         ids, x = candidates(row, top, self._params)
