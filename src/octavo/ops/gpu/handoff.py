@@ -8,6 +8,7 @@ processor's half of it is a list that `Companion` keeps and runs natively, right
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ from octavo.ops.weight import ExpertBank
 PATIENCE_SECONDS = 1.0  # without a bell until the card is asked whether it has failed
 MOST_SECONDS = 30.0  # without a bell until the step is given up
 _BLOCK = 1024
+_TIMED_BANKS = 5
 
 Ids = NDArray[np.int32]
 _here = threading.local()  # .companion: that of the capture going on in this thread; .n_given
@@ -264,18 +266,22 @@ class Companion:
             ) from error
 
 
-def time_experts(bank: ExpertBank, n_experts: int, n_tokens: int) -> float:
-    """Seconds that the processor takes for so many experts of a bank, so many tokens each."""
+def time_experts(banks: Sequence[ExpertBank], n_experts: int, n_tokens: int) -> float:
+    """Seconds that the processor takes for so many experts of a bank, so many tokens each.
+
+    The median of some banks, each read once: what a cache holds would be too fast. So many tokens
+    that they are multiplied as in a long step: see `experts` in csrc.
+    """
     ids = np.tile(np.arange(n_experts, dtype=np.int32), n_tokens)[:, None]
-    x = np.ones((len(ids), bank.down.shape[1]), np.float32)
+    x = np.ones((len(ids), banks[0].down.shape[1]), np.float32)
     weights, out = np.ones(ids.shape, np.float32), np.empty_like(x)
-    program = cpu.experts_program(x, bank, ids, weights, out)
     seconds = []
-    for _ in range(3):
+    for bank in banks[:_TIMED_BANKS]:
+        program = cpu.experts_program(x, bank, ids, weights, out)
         began = time.perf_counter()
         program.run(cpu.pool())
         seconds.append(time.perf_counter() - began)
-    return min(seconds)
+    return statistics.median(seconds)
 
 
 def _let_end() -> None:

@@ -348,12 +348,12 @@ class Split:
         return self._measured[1]
 
     def _measure(self, block: int) -> Pace:
-        """Time a few copies and products: some milliseconds, when all groups are used."""
+        """Time a few copies and products: some 0.1 s, when all groups are used."""
         synchronise()
         link = self._convoy.seconds(block)
-        n = min(64, len(self.slots[block]))
-        seconds = [time_experts(self._banks[block], n, each) for each in (1, 8)]
-        return Pace(link, *solve((n, n, seconds[0]), (n, 8 * n, seconds[1])))
+        n = len(self.slots[block]) // 2
+        few, more = (time_experts(self._banks, n, each) for each in (5, 16))
+        return Pace(link, *solve((n, 5 * n, few), (n, 16 * n, more)))
 
     def _measure_link(self, link: Link, n_used: int) -> None:
         slots, weights = self.slots[0], empty(1, n_used).fill_(1.0)
