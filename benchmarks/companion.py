@@ -2,10 +2,10 @@
 
     python benchmarks/companion.py FILE -t 16
 
-A thread plays the card: after `--gap` microseconds it rings the next layer's bell, and waits for the
-answer. For each number of experts that the card lacks: microseconds a layer from the bell to the
-answer, GB/s, the share of the floor (their bytes at the speed of memory), and a line through all
-of them: what a layer takes whatever it computes, and what an expert adds.
+A thread plays the card: after `--gap` microseconds it rings the next layer's bell, and waits for
+the answer. For each number of experts that the card lacks: microseconds a layer from the bell to
+the answer, GB/s, the share of the floor (their bytes at the speed of memory), and a line through
+all of them: what a layer takes whatever it computes, and what an expert adds.
 """
 
 from __future__ import annotations
@@ -101,8 +101,10 @@ def main() -> None:
         found = [steps.microseconds(n, args.steps) for n in numbers]
         for n, us in zip(numbers, found, strict=True):
             floor = n * expert_bytes / gb_s / 1e3
-            print(f"{n} experts: {us:7.1f} us, {n * expert_bytes / us / 1e3:6.1f} GB/s, "
-                  f"{floor / us:.2f} of the floor")
+            print(
+                f"{n} experts: {us:7.1f} us, {n * expert_bytes / us / 1e3:6.1f} GB/s, "
+                f"{floor / us:.2f} of the floor"
+            )
         each, whole = np.polyfit(numbers, found, 1)
         print(f"{whole:.1f} us a layer and {each:.1f} us an expert")
 

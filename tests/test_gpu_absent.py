@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,10 @@ except SettingError as error:
 
 
 @pytest.mark.parametrize("name", ["torch", "triton"])
-def test_missing_package_is_named(name: str, tmp_path: Path) -> None:
+def test_missing_package_is_named(name: str, tiny_file: Callable[..., Path]) -> None:
     if name == "triton":
         pytest.importorskip("torch", reason="torch would be missed first")
-    code = WITHOUT.format(missing=[name], path=str(tmp_path))
+    code = WITHOUT.format(missing=[name], path=str(tiny_file("llama")))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     message, hint = done.stdout.split("|")
     assert name in message.rpartition(";")[2]

@@ -45,7 +45,6 @@ NOT_NEEDED = {
     "octavo.kv.disk": "prefixes that outlive the program",
     "octavo.kv.shelf": "prefixes that outlive the program",
     "octavo.experts.heat": "experts in two places",
-    "numpy.random": "nothing: the sampler has Python's numbers",
     "asyncio": "the server",
 }
 
