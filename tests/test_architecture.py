@@ -19,7 +19,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Lower never imports higher; packages of one line may know each other.
 LAYERS = (
-    ("types", "errors", "settings", "registry", "arena", "release", "record", "machine"),
+    ("types", "errors", "settings", "registry", "arena", "release", "record"),
     ("gguf", "quants", "hub", "text", "_native"),
     ("ops", "kv"),
     ("models",),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import subprocess
 import sys
@@ -244,8 +243,11 @@ def test_a_container_has_what_its_limit_says(
 
 
 def test_cores_that_are_not_allowed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
-    assert hardware.probe().n_threads == 1
+    monkeypatch.setattr(hardware.psutil, "cpu_count", lambda logical: 64)
+    monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    assert hardware.probe().n_threads == 3
+    monkeypatch.setattr(hardware.psutil, "cpu_count", lambda logical: None)
+    assert hardware.probe().n_threads == 3
     monkeypatch.setenv("OCTAVO_THREADS", "5")
     assert hardware.probe().n_threads == 5
 

@@ -69,11 +69,6 @@ def test_an_answer_was_made(imported: set[str]) -> None:
     assert {"octavo.engine.sampler", "octavo._native", "jinja2", "numpy"} <= imported
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells memory in a file")
-def test_linux_needs_no_psutil(imported: set[str]) -> None:
-    assert "psutil" not in imported
-
-
 @pytest.mark.parametrize("module", NOT_NEEDED)
 def test_run_does_not_import(imported: set[str], module: str) -> None:
     assert module not in imported, f"{module} is for {NOT_NEEDED[module]}"

@@ -168,7 +168,9 @@ def _token(meta: Metadata, number: Any, n_tokens: int) -> str | None:
 
 def _fit(file: GGUFFile, tensor_bytes: int) -> dict[str, Any]:
     """Whether this version runs the model, and the memory it then needs."""
-    from octavo import machine, models
+    import psutil
+
+    from octavo import models
     from octavo.errors import OctavoError
     from octavo.kv import formats
     from octavo.kv.state import PAGE_TOKENS, AttentionSpec
@@ -179,8 +181,8 @@ def _fit(file: GGUFFile, tensor_bytes: int) -> dict[str, Any]:
         "cache_bytes": None,
         "cache_tokens": None,
         "cache_format": DEFAULT_CACHE_FORMAT,
-        "available_bytes": machine.memory().available,
-        "machine_bytes": machine.memory().total,
+        "available_bytes": psutil.virtual_memory().available,
+        "machine_bytes": psutil.virtual_memory().total,
     }
     try:
         config = models.read_config(file.metadata)

@@ -13,18 +13,27 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import psutil
 
 from octavo import _native
 from octavo.errors import SettingError
 from octavo.kv.batch import Batch
 from octavo.kv.layers import AttentionLayer, RecurrentLayer
-from octavo.machine import physical_cores
 from octavo.ops import Array, Ids
 from octavo.ops.host import alloc, fetch, host, leave, place, send, store  # noqa: F401
 from octavo.ops.weight import ExpertBank, RecurWeights, RopeTable, RouteRule, Weight
 from octavo.settings import Settings
 
 Result = TypeVar("Result")
+
+
+def _default_threads() -> int:
+    physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    try:  # what this process may use, in a container or under taskset
+        allowed = len(psutil.Process().cpu_affinity())
+    except AttributeError:
+        allowed = physical
+    return max(1, min(physical, allowed))
 
 
 _pool: _native.Pool | None = None
@@ -44,7 +53,7 @@ def set_threads(n_threads: int) -> None:
     global _pool
     if _pool is None and (isa := Settings.from_environment().isa):
         set_level(isa)  # once: later a caller may have chosen another
-    _pool = _native.Pool(n_threads or physical_cores())
+    _pool = _native.Pool(n_threads or _default_threads())
 
 
 def set_level(name: str) -> None:

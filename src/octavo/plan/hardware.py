@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo import machine
+import psutil
+
 from octavo.record import dataclass
 from octavo.settings import Settings
 
@@ -62,10 +64,10 @@ def probe_processor() -> Hardware:
     return Hardware(
         memory_bytes=total,
         available_bytes=available,
-        n_threads=settings.threads or machine.physical_cores(),
+        n_threads=settings.threads or _physical_cores(),
         isa=_isa(),
         has_huge_pages=sys.platform == "linux",
-        page_file_bytes=machine.memory().swap,
+        page_file_bytes=psutil.swap_memory().total,
         lock_limit_bytes=_lock_limit_bytes(),
         pin_limit_bytes=_pin_limit_bytes(total),
     )
@@ -73,7 +75,7 @@ def probe_processor() -> Hardware:
 
 def main_memory() -> tuple[int, int]:
     """Bytes in all and available now, as far as a container lets this program have them."""
-    memory = machine.memory()
+    memory = psutil.virtual_memory()
     limit = _container_limit_bytes()
     if limit is None:
         return memory.total, memory.available
@@ -103,6 +105,13 @@ def _container_limit_bytes() -> int | None:
     except OSError:
         return None
     return int(limit) if limit.strip().isdecimal() else None
+
+
+def _physical_cores() -> int:
+    """Physical cores, but no more than this process may run on."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    logical = allowed or 1
+    return min(psutil.cpu_count(logical=False) or logical, logical)
 
 
 def fast_formats() -> frozenset[str] | None:
