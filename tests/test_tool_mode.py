@@ -207,6 +207,25 @@ def test_raw_texts_may_hold_anything(tokenizer: Tokenizer, dialect: str, value: 
         assert allows(spec, tokenizer, written(dialect, [("read", arguments)]))
 
 
+def test_an_end_right_behind_its_tag_is_that_of_an_empty_text(tokenizer: Tokenizer) -> None:
+    """Read so, and written so: else what follows would be a text to the grammar alone."""
+    made = calling(tokenizer, "qwen3_xml", [READ], mode="required")
+    begun = "<tool_call>\n<function=read>\n<parameter=path>\n</parameter>\n"
+    whole = begun + "</function>\n</tool_call>"
+    assert allows(spec_of(made), tokenizer, whole)
+    assert allows(
+        spec_of(made),
+        tokenizer,
+        begun + "<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
+    )
+    assert compile_grammar(spec_of(made), tokenizer).accept_text(begun + "</function>C") < 0
+    parser = made.parser()
+    assert parser is not None
+    events = parser.push(whole) + parser.finish()
+    (call,) = [event.call for event in events if isinstance(event, ToolCalled)]
+    assert json.loads(call.arguments) == {"path": ""}
+
+
 def test_a_closing_tag_that_would_leave_something_out_is_not_allowed(tokenizer: Tokenizer) -> None:
     both = json.loads(json.dumps(READ))
     both["function"]["parameters"]["required"] = ["path", "n"]

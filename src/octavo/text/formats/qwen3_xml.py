@@ -308,17 +308,18 @@ def _is_free(branch: Any) -> bool:
 def _free_value(lark: Lark, stem: str, n: int, n_required: int) -> str:
     """A raw text to its end, which is part of the same token of the grammar.
 
-    While something required is missing the text cannot end the call, nor look as if.
+    While something required is missing the text cannot end the call, nor look as if. An end right
+    behind the tag is that of an empty text, as it is read.
     """
-    last = lark.lazy("last_", r'/(?s:.*)/ "\n</parameter>\n</function>"')
-    following = lark.lazy("next_", r'/(?s:.*)/ "\n</parameter>\n<parameter="')
+    last = lark.lazy("last_", r"/((?s:.*)\n)?<\/parameter>\n<\/function>/")
+    following = lark.lazy("next_", r"/((?s:.*)\n)?<\/parameter>\n<parameter=/")
     done, left = f"is_ones([0:{min(n_required, 64)}])", f"not(is_ones([0:{min(n, 64)}]))"
     if not n_required:
         body = f"{last}\n  | {following} {stem}_key::_ %if {left}"
         return _named(lark, f"{stem}_value", body)
     only = lark.lazy(
         "must_",
-        r"/(?s:.*)\n<\/parameter>\n<parameter=/ & ~/(?s:.*)\n<\/parameter>\n<\/f(?s:.*)/",
+        r"/((?s:.*)\n)?<\/parameter>\n<parameter=/ & ~/((?s:.*)\n)?<\/parameter>\n<\/f(?s:.*)/",
     )
     body = (
         f"{last} %if {done}\n  | {following} {stem}_key::_ %if and({done}, {left})"
