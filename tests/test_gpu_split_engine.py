@@ -24,6 +24,7 @@ from octavo.kv.cache import Cache
 from octavo.models import Model
 from octavo.ops import reference
 from octavo.ops.gpu.split import Split
+from octavo.plan import hardware
 from octavo.plan.gpus import Gpu
 from octavo.plan.hardware import Hardware
 from test_gpu_engine import divergence
@@ -144,7 +145,7 @@ MACHINE = Hardware(
 
 @pytest.mark.skipif(not IS_INTERPRETED, reason="the card is made up")
 def test_a_session(small_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "probe", lambda: MACHINE)
+    monkeypatch.setattr(hardware, "probe", lambda: MACHINE)
     path = small_file("qwen3moe")
     wishes: dict[str, Any] = {"context": 64, "sequences": 1, "batch": 16, "speculate": "off"}
     on_card = wishes | {"backend": "gpu", "weights": "read", "placement": "split"}
