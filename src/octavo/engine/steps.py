@@ -18,8 +18,7 @@ from octavo.models import Model, Output
 from octavo.ops import Array, Captured
 from octavo.record import dataclass
 
-# A recorded step keeps its activations: about 5 MB a token for a 35B model. Of large steps Python's
-# share is small anyway.
+# A recorded step keeps memory for its activations. Of large steps Python's share is small anyway.
 MAX_STEP_TOKENS = 32
 MAX_RECORDED_TOKENS = 64
 _NO_HIDDEN: Array = np.zeros((0, 0), np.float32)

@@ -269,8 +269,7 @@ class Companion:
 def time_experts(banks: Sequence[ExpertBank], n_experts: int, n_tokens: int) -> float:
     """Seconds that the processor takes for so many experts of a bank, so many tokens each.
 
-    The median of some banks, each read once: what a cache holds would be too fast. So many tokens
-    that they are multiplied as in a long step: see `experts` in csrc.
+    The median of some banks, each read once: what a cache holds would be too fast.
     """
     ids = np.tile(np.arange(n_experts, dtype=np.int32), n_tokens)[:, None]
     x = np.ones((len(ids), banks[0].down.shape[1]), np.float32)

@@ -49,7 +49,7 @@ from octavo.ops.gpu.flags import are_captured
 from octavo.ops.gpu.handoff import Part, Room, Spent, give, join, take, time_experts
 from octavo.ops.gpu.lanes import Lane, Mark
 from octavo.ops.gpu.link import Link
-from octavo.ops.gpu.pace import ALL_BY_LINK, Pace, solve, take_few
+from octavo.ops.gpu.pace import ALL_BY_LINK, TIMED_TOKENS, Pace, solve, take_few
 from octavo.ops.gpu.pinning import Pinning
 from octavo.ops.weight import ExpertBank, slot_offsets
 
@@ -351,9 +351,10 @@ class Split:
         """Time a few copies and products: some 0.1 s, when all groups are used."""
         synchronise()
         link = self._convoy.seconds(block)
-        n = len(self.slots[block]) // 2
-        few, more = (time_experts(self._banks, n, each) for each in (5, 16))
-        return Pace(link, *solve((n, 5 * n, few), (n, 16 * n, more)))
+        n = max(1, len(self.slots[block]) // 2)
+        few, more = (time_experts(self._banks, n, each) for each in TIMED_TOKENS)
+        tokens, more_tokens = (n * each for each in TIMED_TOKENS)
+        return Pace(link, *solve((n, tokens, few), (n, more_tokens, more)))
 
     def _measure_link(self, link: Link, n_used: int) -> None:
         slots, weights = self.slots[0], empty(1, n_used).fill_(1.0)
